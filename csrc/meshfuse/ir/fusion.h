@@ -83,8 +83,8 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
   /// Line of the user's program that new tensors and operations get.
   SourceLoc current_loc;
 
-  std::string toString() const;   // text form (printer.cpp)
-  std::string printMath() const;  // ir/math_printer.cpp
+
+
 
  private:
   ScalarPool scalars_;
