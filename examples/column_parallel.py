@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-import meshfuse
 import torch
+
+import meshfuse
 from embeddings import load_demo_tensors
 from meshfuse import Communicator, DataType, DeviceMesh, FusionDefinition, ParallelType
 
@@ -101,7 +102,7 @@ def print_head(
 
 
 def print_device(device: int, devices: int, local: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Print one line of the table; return whether ``local`` is the device's part of ``expected``."""
+    """Print one line of the table; return whether ``local`` is that part of ``expected``."""
     columns = expected.shape[-1] // devices
     first = device * columns
     part = expected[..., first : first + columns]

@@ -64,5 +64,5 @@ def _random_tensors(
 ) -> tuple[torch.Tensor, torch.Tensor, str]:
     generator = torch.Generator().manual_seed(11)
     x = torch.randn(count, _RANDOM_TOKENS, HIDDEN, generator=generator)
-    w = torch.randn(HIDDEN, INTERMEDIATE, generator=generator)
+    w = torch.randn(HIDDEN, INTERMEDIATE, generator=generator) / HIDDEN**0.5
     return x, w, f"random numbers ({reason})"

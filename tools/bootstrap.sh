@@ -84,7 +84,7 @@ has() {
     ninja) command -v ninja >/dev/null || command -v make >/dev/null ;;
     gtest) have_gtest ;;
     pre-commit | clang-format | ruff | mypy | codespell) command -v "$1" >/dev/null ;;
-    *) "$PY" -c "import $1" >/dev/null 2>&1 ;;
+    *) "$PY" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)" ;;
   esac
 }
 

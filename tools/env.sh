@@ -1,8 +1,10 @@
+# shellcheck shell=bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Sourced by the scripts here: makes PY absolute, puts its programs (cmake, ninja, mpirun) on PATH.
 if [[ -n ${PY:-} ]]; then
-  PY=$("$PY" -c 'import sys; print(sys.executable)') || {
-    echo "meshfuse: ${PY} is not a Python that runs" >&2
+  given=$PY
+  PY=$("$given" -c 'import sys; print(sys.executable)') || {
+    echo "meshfuse: $given is not a Python that runs" >&2
     exit 1
   }
   PATH=$(dirname "$PY"):$PATH

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Runs every suite, and fails when one of them does. `make test` builds first.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 source tools/env.sh
 export PYTHONPATH=python${PYTHONPATH:+:$PYTHONPATH}
 failed=()
@@ -23,7 +23,8 @@ MPIEXEC=$(sed -n 's/^MESHFUSE_MPIEXEC:INTERNAL=//p' build/dev/CMakeCache.txt)
 for ranks in 2 4; do
   if [[ -n $MPIEXEC ]]; then
     suite "Python, $ranks MPI ranks" \
-      timeout 1800 tools/mpirun -np $ranks "$PY" -m pytest -q tests/python/multidevice
+      timeout 1800 tools/mpirun -np $ranks "$PY" -m pytest -q --color=no -p no:cacheprovider \
+      tests/python/multidevice
   else
     echo "== no MPI found: the Python tests on $ranks MPI ranks are skipped"
   fi
