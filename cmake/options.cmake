@@ -19,6 +19,13 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Kind of build" FORCE)
 endif()
 
+if(CMAKE_CXX_CLANG_TIDY)
+  execute_process(COMMAND ${CMAKE_CXX_CLANG_TIDY} --version OUTPUT_VARIABLE tidy_version)
+  if(NOT tidy_version MATCHES "version ([0-9]+)" OR CMAKE_MATCH_1 LESS 17)
+    message(FATAL_ERROR "clang-tidy 17 or newer is needed, see requirements/lint.txt")
+  endif()
+endif()
+
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The sloppiness lets ccache serve files that use a precompiled header.

@@ -7,7 +7,8 @@
 #   bootstrap.sh lint             install the tools of requirements/lint.txt into .venv
 #   bootstrap.sh gtest            install GoogleTest with apt-get, if it is not there
 #   bootstrap.sh check WHAT...    say what of the given list this machine lacks, installing nothing
-#   bootstrap.sh configure TESTS  run CMake for the dev preset, if needed; TESTS=1: with GoogleTest
+#   bootstrap.sh configure TESTS  run CMake for the dev preset, if needed; TESTS=1: with GoogleTest;
+#                                 CMAKE_ARGS: further arguments
 #
 # The last two use the Python named by the variable PY.
 set -euo pipefail
@@ -91,7 +92,7 @@ has() {
 how_to_get() {
   case $1 in
     c++) echo "a C++20 compiler (g++ 11 or newer)" ;;
-    cmake) echo "cmake 3.24 or newer (on PATH, or the Python package)" ;;
+    cmake) echo "cmake 3.25 or newer (on PATH, or the Python package)" ;;
     ninja) echo "ninja or make (on PATH, or the Python package ninja)" ;;
     gtest) echo "GoogleTest (libgtest-dev, or its sources in /usr/src/googletest)" ;;
     pre-commit | clang-format | ruff | mypy | codespell) echo "the program $1 (a Python package too)" ;;
@@ -119,7 +120,8 @@ configure() {
   fi
   local generator=()
   command -v ninja >/dev/null || generator=(-G "Unix Makefiles")
-  cmake --preset dev --fresh "${generator[@]}" -DPython_EXECUTABLE="$PY"
+  # shellcheck disable=SC2086  # several arguments on purpose
+  cmake --preset dev --fresh "${generator[@]}" -DPython_EXECUTABLE="$PY" ${CMAKE_ARGS:-}
   echo "$PY" >$stamp
 }
 
