@@ -109,6 +109,8 @@ class TypePrinter {
     std::string text = idref(domain, i) + "{" + operand(axis->extent(), DataType::Index);
     if (axis->expandedExtent()) text += " exp " + operand(axis->expandedExtent(), DataType::Index);
     text += "}";
+    // Those that the transforms of the definition made are so by rule.
+    if (axis->isRFactorProduct() && domain.definition(i) == nullptr) text += "rf";
     if (axis->isParallelized()) text += "@" + std::string(textName(axis->getParallelType()));
     return text;
   }
