@@ -18,6 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "ir": {"base"},
     "schedule": {"base", "ir"},
     "ops": {"base", "ir", "schedule"},
+    "text": {"base", "ir", "schedule", "ops"},
     "passes": {"base", "ir", "schedule", "ops"},
     "eval": {"base", "ir", "schedule"},
     "comm": {"base"},

@@ -77,6 +77,13 @@ class TensorDomain {
   bool coversLogical(const std::vector<int32_t>& list) const;
 
   void parallelize(int32_t i, ParallelType p) { id(i)->parallel_ = p; }
+  /// Sets the kind of an axis and whether it is an rfactor product; for readers of text.
+  void setRFactor(int32_t i, IterType type, bool rfactor) {
+    id(i)->type_ = type;
+    id(i)->rfactor_ = rfactor;
+  }
+  /// Gives the axis of index i the index `to[i]`, everywhere; `to` is a permutation.
+  void renumber(std::span<const int32_t> to);
   /// Copies everything of `other` into this empty domain, with new axes in `fusion`. Extents are
   /// copied as handles: both fusions must share the numbering of scalars.
   void copyFrom(Fusion& fusion, TensorView* tensor, const TensorDomain& other);
