@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Values of scalars, and binding of local tensors to symbolic global extents under DID splits.
+#pragma once
+#include <meshfuse/ir/fusion.h>
+#include <meshfuse/ops/op_def.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+class ExpressionEvaluator {
+ public:
+  explicit ExpressionEvaluator(const Fusion& fusion) : fusion_(&fusion) {}
+
+  /// Binds the global extents of `tv` from this device's part: rank, dtype, sizes, and the strides
+  /// that the contiguity flags promise (semantics 3.3). `position` is the input's number, for
+  /// messages; -1 leaves it out. Throws Error naming tensor, axis and numbers.
+  void bind(const TensorView* tv, const at::Tensor& local, int64_t position = -1);
+  /// Throws Error naming both sources when the scalar already has another value.
+  void bind(Scalar s, ScalarValue value, const std::string& source);
+
+  bool isKnown(Scalar s) const { return evaluateValue(s).has_value(); }
+  /// Value of an integer scalar; nullopt when a symbol in it is not bound.
+  std::optional<int64_t> evaluate(Scalar s) const;
+  std::optional<ScalarValue> evaluateValue(Scalar s) const;
+  /// Global sizes of a tensor, in order of its non-reduction logical axes. Throws Error when one is
+  /// not known.
+  std::vector<int64_t> globalShape(const TensorView* tv) const;
+  const Fusion& fusion() const { return *fusion_; }
+  /// Throws Error when extents that an operation needs equal are not.
+  void checkConstraints(const Expr* expr) const;
+
+ private:
+  struct Slot {
+    ScalarValue value;
+    std::string source;
+  };
+  const Fusion* fusion_;
+  mutable std::vector<std::optional<ScalarValue>> values_;  // by scalar id
+  std::vector<std::string> sources_;                        // by scalar id
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The axes of one tensor: root -> logical -> loop, and the allocation order. Axes are named by
+// their index in ids(); the transforms between the lists are an ordered list, not a graph of nodes.
+#pragma once
+#include <meshfuse/ir/iter_domain.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace meshfuse {
+
+class Fusion;
+
+/// Split: in[0] -> out[0] (outer), out[1] (inner); `factor` is the extent of the inner half when
+/// `inner`, else of the outer half. Merge: in[0] (outer), in[1] (inner) -> out[0].
+struct Transform {
+  enum Kind : uint8_t { Split, Merge } kind = Split;
+  bool inner = true;
+  int32_t in[2] = {-1, -1};
+  int32_t out[2] = {-1, -1};
+  Scalar factor{};
+
+  bool operator==(const Transform&) const = default;
+};
+
+using Contiguity = std::vector<std::optional<bool>>;  // nullopt: broadcast and reduction axes
+
+class TensorDomain {
+ public:
+  TensorDomain() = default;
+
+  /// Adds an axis; it is in no list yet.
+  int32_t newId(Fusion& fusion, TensorView* tensor, Scalar extent, IterType type,
+                Scalar expanded = {}, bool rfactor = false);
+  /// Makes `ids` the logical axes, and loop equal to them.
+  void setLogical(std::vector<int32_t> ids);
+  /// Makes `root` the root axes; all transforms recorded so far lead from root to logical.
+  void setRoot(std::vector<int32_t> root);
+  void setLoop(std::vector<int32_t> loop) { loop_ = std::move(loop); }
+  /// Sets the memory order, outermost first. `contiguity` has one entry per id.
+  void setAllocation(std::vector<int32_t> ids, Contiguity contiguity);
+  void clearAllocation();
+  void setContiguity(Contiguity contiguity) { contiguity_ = std::move(contiguity); }
+
+  /// Records a split of `in` and returns (outer, inner); lists are not changed. `factor` as in
+  /// Transform. Both halves inherit the kind of axis; an expanded broadcast gives its expansion to
+  /// the half that is not the factor (semantics 1.4).
+  std::pair<int32_t, int32_t> split(Fusion& fusion, int32_t in, Scalar factor, bool inner);
+  int32_t merge(Fusion& fusion, int32_t outer, int32_t inner);
+
+  IterDomain* id(int32_t i) const { return ids_[static_cast<size_t>(i)]; }
+  std::span<IterDomain* const> ids() const { return ids_; }
+  std::span<const Transform> transforms() const { return transforms_; }
+  /// Transforms [0, definitionTransforms()) lead from root to logical; the rest is schedule.
+  size_t definitionTransforms() const { return definition_transforms_; }
+  /// Transform that made an id, or nullptr.
+  const Transform* definition(int32_t i) const;
+
+  bool hasRoot() const { return !root_.empty(); }
+  const std::vector<int32_t>& root() const { return root_.empty() ? logical_ : root_; }
+  const std::vector<int32_t>& logical() const { return logical_; }
+  const std::vector<int32_t>& loop() const { return loop_; }
+  bool hasAllocation() const { return allocation_is_set_; }
+  /// The allocation if set, else the logical axes.
+  const std::vector<int32_t>& allocation() const {
+    return allocation_is_set_ ? allocation_ : logical_;
+  }
+  /// One entry per allocation() axis.
+  const Contiguity& contiguity() const { return contiguity_; }
+  std::vector<IterDomain*> idsOf(const std::vector<int32_t>& list) const;
+  std::vector<int32_t> withoutReductions(const std::vector<int32_t>& list) const;
+
+  /// Whether `list` stands for the same elements as the logical axes: every logical axis is reached
+  /// exactly once through splits and merges (broadcast axes may be missing).
+  bool coversLogical(const std::vector<int32_t>& list) const;
+
+  void parallelize(int32_t i, ParallelType p) { id(i)->parallel_ = p; }
+  /// Copies everything of `other` into this empty domain, with new axes in `fusion`. Extents are
+  /// copied as handles: both fusions must share the numbering of scalars.
+  void copyFrom(Fusion& fusion, TensorView* tensor, const TensorDomain& other);
+  /// Turns the reduction loop axes `kept` into iteration axes: logical becomes root, the transforms
+  /// below the reduction axes they come from become part of the definition, and their pieces take
+  /// the places of these axes in logical and allocation (semantics 1.5).
+  void rfactor(const std::vector<int32_t>& kept);
+  /// Contiguity list where every axis has `flag`, broadcast and reduction axes none.
+  Contiguity uniformContiguity(const std::vector<int32_t>& list, bool flag) const;
+
+ private:
+  std::vector<IterDomain*> ids_;
+  std::vector<Transform> transforms_;
+  std::vector<int32_t> root_, logical_, loop_, allocation_;
+  Contiguity contiguity_;
+  size_t definition_transforms_ = 0;
+  bool allocation_is_set_ = false;
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ops as C++ functions on the current Fusion, and builders of input tensors.
+#pragma once
+#include <meshfuse/ir/fusion.h>
+
+#include <string_view>
+#include <vector>
+
+namespace meshfuse {
+
+TensorView* matmul(TensorView* a, TensorView* b);
+TensorView* linear(TensorView* x, TensorView* weight, TensorView* bias = nullptr);
+TensorView* set(TensorView* x);
+TensorView* sum(TensorView* x, const std::vector<int64_t>& axes, bool keepdim = false,
+                DataType dtype = DataType::Null);
+TensorView* add(TensorView* a, TensorView* b);
+TensorView* sub(TensorView* a, TensorView* b);
+TensorView* mul(TensorView* a, TensorView* b);
+TensorView* div(TensorView* a, TensorView* b);
+TensorView* relu(TensorView* x);
+TensorView* castOp(DataType dtype, TensorView* x);
+TensorView* broadcast(TensorView* x, const std::vector<bool>& is_broadcast_dim);
+TensorView* permute(TensorView* x, const std::vector<int64_t>& new2old);
+TensorView* transpose(TensorView* x, int64_t a, int64_t b);
+
+/// Describes a tensor: -1 is a symbolic extent, 1 a broadcast axis, other sizes are constants.
+class TensorViewBuilder {
+ public:
+  TensorViewBuilder& ndims(size_t n);
+  TensorViewBuilder& shape(std::vector<int64_t> shape);
+  TensorViewBuilder& dtype(DataType type);
+  /// One flag for all axes that are not broadcast.
+  TensorViewBuilder& contiguity(bool flag);
+  /// One entry per axis in allocation order; nullopt = broadcast, which makes an axis whose size is
+  /// not 1 an expanded broadcast.
+  TensorViewBuilder& contiguity(Contiguity flags);
+  TensorViewBuilder& expanded(std::vector<bool> flags);
+  /// order[i] is the place of axis i in memory, 0 innermost; negative entries wrap.
+  TensorViewBuilder& strideOrder(std::vector<int64_t> order);
+  /// Makes the tensor in `fusion` (default: the current one). Throws Error.
+  TensorView* build(Fusion* fusion = nullptr) const;
+
+ private:
+  std::vector<int64_t> shape_;
+  DataType dtype_ = DataType::Float;
+  std::optional<bool> uniform_;
+  std::optional<Contiguity> contiguity_;
+  std::vector<bool> expanded_;
+  std::vector<int64_t> stride_order_;
+};
+
+TensorView* makeContigTensor(size_t ndims, DataType dtype = DataType::Float);
+TensorView* makeSymbolicTensor(size_t ndims, DataType dtype = DataType::Float);
+TensorView* makeSymbolicTensor(const std::vector<int64_t>& shape, DataType dtype = DataType::Float);
+TensorView* makeConcreteTensor(const std::vector<int64_t>& shape, DataType dtype = DataType::Float);
+TensorView* makeContigConcreteTensor(const std::vector<int64_t>& shape,
+                                     DataType dtype = DataType::Float);
+
+/// Makes nodes in the current Fusion: create<TensorView>(shape, dtype), create<Scalar>(value).
+struct IrBuilder {
+  template <class T, class... A>
+  static auto create(A&&... args) {
+    return createInContainer<T>(&currentFusion(), std::forward<A>(args)...);
+  }
+  template <class T, class... A>
+  static auto createInContainer(Fusion* fusion, A&&... args) {
+    return make(static_cast<T*>(nullptr), *fusion, std::forward<A>(args)...);
+  }
+  /// Throws Error when no FusionGuard is alive in this thread.
+  static Fusion& currentFusion();
+
+ private:
+  static TensorView* make(TensorView*, Fusion& fusion, const std::vector<int64_t>& shape,
+                          DataType dtype = DataType::Float) {
+    return TensorViewBuilder().shape(shape).dtype(dtype).build(&fusion);
+  }
+  static Scalar make(Scalar*, Fusion& fusion, int64_t value) {
+    return fusion.scalars().constant(value);
+  }
+  static Scalar make(Scalar*, Fusion& fusion, DataType symbolic) {
+    return fusion.scalars().symbol(symbolic);
+  }
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What an op is: its name and parameters, its factors, and its evaluation on local tensors. Shape
+// inference, checks, sharding analysis, the Python binding and the docs follow from these.
+#pragma once
+#include <meshfuse/ir/fusion.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace at {
+class Tensor;
+}
+
+namespace meshfuse {
+
+enum class ParamKind : uint8_t {
+  Tensor, OptTensor, TensorOrScalar, TensorList, Number, Int, Bool, IntList, BoolList, ShapeList,
+  DType, String
+};
+
+struct Param {
+  std::string name;
+  ParamKind kind = ParamKind::Tensor;
+  bool has_default = false;
+  Arg default_value;
+  std::vector<std::string> aliases;  // other keywords for it
+};
+Param tensor(std::string name);
+Param optTensor(std::string name);                   // default: absent
+Param tensorOrScalar(std::string name);
+Param attr(std::string name, ParamKind kind);        // required
+Param attr(std::string name, ParamKind kind, Arg default_value,
+           std::vector<std::string> aliases = {});
+
+struct OpInfo {
+  std::string name;
+  std::vector<Param> params;
+  std::string doc;
+  bool is_view = false;  // the local result may share memory with the first tensor
+};
+
+/// Sizes and strides of a local tensor, in elements, in order of its logical axes.
+struct Layout {
+  std::vector<int64_t> sizes, strides;
+  bool operator==(const Layout&) const = default;
+};
+
+/// A call of an op, at definition (symbolic) and at evaluation (values known).
+class OpCall {
+ public:
+  OpCall(Fusion& fusion, const OpDef& op, std::vector<Arg> args);
+
+  Fusion& fusion() const { return *fusion_; }
+  const OpDef& op() const { return *op_; }
+  const std::vector<Arg>& args() const { return args_; }
+  /// Tensor arguments in order of the parameters (lists flattened).
+  const std::vector<TensorView*>& tensors() const { return tensors_; }
+
+  bool has(size_t param) const { return !std::holds_alternative<std::monostate>(args_[param]); }
+  bool isTensor(size_t param) const { return std::holds_alternative<TensorView*>(args_[param]); }
+  TensorView* tensor(size_t param) const { return std::get<TensorView*>(args_[param]); }
+  /// Number of axes (reductions not counted) of the tensor at `param`.
+  int64_t ndim(size_t param) const { return tensor(param)->ndim(); }
+  bool flag(size_t param) const { return std::get<bool>(args_[param]); }
+  int64_t integer(size_t param) const { return std::get<int64_t>(args_[param]); }
+  const std::string& text(size_t param) const { return std::get<std::string>(args_[param]); }
+  DataType type(size_t param) const { return std::get<DataType>(args_[param]); }
+  const std::vector<int64_t>& ints(size_t param) const {
+    return std::get<std::vector<int64_t>>(args_[param]);
+  }
+  const std::vector<bool>& bools(size_t param) const {
+    return std::get<std::vector<bool>>(args_[param]);
+  }
+  Scalar scalar(size_t param) const { return std::get<Scalar>(args_[param]); }
+
+  // ---- at evaluation
+  /// Value of the scalar argument at `param`.
+  const ScalarValue& value(size_t param) const { return values_[param]; }
+  /// Layout that result `i` must have on this device. An op may compute straight into it.
+  const Layout& want(size_t i) const { return want_[i]; }
+  DataType resultType(size_t i) const { return result_types_[i]; }
+
+ private:
+  friend class PlanBuilder;
+  friend class Executor;
+  Fusion* fusion_;
+  const OpDef* op_;
+  std::vector<Arg> args_;
+  std::vector<TensorView*> tensors_;
+  std::vector<ScalarValue> values_;  // one per parameter, at evaluation
+  std::vector<Layout> want_;
+  std::vector<DataType> result_types_;
+};
+
+/// Local tensors of one evaluation: the tensor arguments in order, and the places of the results.
+class Operands {
+ public:
+  Operands(at::Tensor* slots, std::span<const int32_t> in, std::span<const int32_t> out)
+      : slots_(slots), in_(in), out_(out) {}
+  size_t size() const { return in_.size(); }
+  const at::Tensor& operator[](size_t i) const;
+  at::Tensor& out(size_t i = 0) const;
+
+ private:
+  at::Tensor* slots_;
+  std::span<const int32_t> in_, out_;
+};
+
+struct OpDef {
+  virtual ~OpDef() = default;
+  /// Name, parameters, doc. Called once, at registration.
+  virtual OpInfo info() const = 0;
+  /// Loops and the axes they run over; checks of ranks and sizes known at definition.
+  virtual FactorMap factors(const OpCall& call) const = 0;
+  /// Computes the results of local tensors: sets every operands.out(i). Gradients are off.
+  virtual void evaluate(const OpCall& call, const Operands& operands) const = 0;
+  /// Element type of the results. Default: the type of the first tensor.
+  virtual DataType dtype(const OpCall& call) const;
+  /// How partial results over a Reduction factor combine.
+  virtual ReduceKind reduceKind() const { return ReduceKind::Sum; }
+  /// Operands in the order in which propagation asks them. Default: most device axes first.
+  virtual std::vector<int> referenceOrder(const OpCall& call) const;
+  /// Value on scalars alone, for ops that have one (pointwise); absent otherwise.
+  virtual Scalar onScalars(const OpCall& call) const;
+  /// Last word on the new outputs, e.g. to set a memory order.
+  virtual void finish(const OpCall& call, std::span<TensorView* const> outputs) const;
+  /// Whether every factor is Parallel with axes kept in order, so that the output of an op with no
+  /// layout of its own follows its operand's memory order.
+  virtual bool isPointwise() const { return false; }
+
+  const OpInfo& cachedInfo() const { return info_; }
+  const std::string& name() const { return info_.name; }
+
+ private:
+  friend const OpDef& registerOp(std::unique_ptr<OpDef>);
+  OpInfo info_;
+};
+
+/// Adds an op to the registry; throws InternalError when the name is taken.
+const OpDef& registerOp(std::unique_ptr<OpDef> op);
+/// The op of that name, or nullptr.
+const OpDef* findOp(std::string_view name);
+/// All ops, by name.
+std::vector<const OpDef*> registeredOps();
+
+/// Checks the arguments (one per parameter, defaults filled in), infers the results and adds the
+/// operation to the Fusion. Calls on scalars alone give a Scalar. Throws Error.
+std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args);
+/// The same in the current Fusion, by name.
+std::vector<Val> callOp(std::string_view name, std::vector<Arg> args);
+
+/// Builds the factor map of a formula such as "...mk,...kn->...mn" for the tensor arguments of
+/// `call`, in order. A letter is a factor; "..." are axes aligned from the right that broadcast; a
+/// letter absent from the result is a Reduction; "k!" is Blocking. Axes of static size 1 map to no
+/// factor. Reduction axes are appended to the result in order of appearance. Throws Error when two
+/// constant extents of one factor differ.
+FactorMap einsum(const OpCall& call, std::string_view formula);
+
+/// Extents that a factor map has found equal only if sizes turn out so; collected while factors()
+/// runs, and stored on the Expr.
+class ConstraintScope {
+ public:
+  ConstraintScope();
+  ~ConstraintScope();
+  std::vector<Constraint> take() { return std::move(list_); }
+  static void add(const Constraint& c);
+
+ private:
+  std::vector<Constraint> list_;
+  ConstraintScope* outer_;
+};
+
+/// Builder under einsum(): gathers per factor the axes of operands that it runs over, checks that
+/// their extents agree, and lays out the results.
+class FactorBuilder {
+ public:
+  explicit FactorBuilder(const OpCall& call);
+  /// A factor over one axis per operand (-1: not in that operand). Static size-1 axes are left out;
+  /// returns nullopt when nothing else is left (the result axis is then a broadcast).
+  std::optional<int32_t> factor(FactorKind kind, std::span<const int64_t> axes, std::string label);
+  /// A factor of a given extent that is in no operand yet.
+  int32_t freshFactor(FactorKind kind, Scalar extent, std::string label);
+  /// Appends an axis to the (single) result.
+  void resultAxis(std::optional<int32_t> factor);
+  FactorMap build();
+
+ private:
+  const OpCall& call_;
+  struct OperandAxis {
+    std::vector<int32_t> factors;
+  };
+  std::vector<std::vector<OperandAxis>> operands_;
+  std::vector<OperandAxis> result_;
+  FactorMap map_;
+};
+
+}  // namespace meshfuse
+
+/// Registers an op kind at load time.
+#define MESHFUSE_REGISTER_OP(Type)                                       \
+  static const ::meshfuse::OpDef& meshfuse_registered_##Type [[maybe_unused]] = \
+      ::meshfuse::registerOp(std::make_unique<Type>())

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A compiled program: a flat list of steps over numbered slots, for one signature of inputs.
+#pragma once
+#include <meshfuse/eval/allocation.h>
+#include <meshfuse/ops/op_def.h>
+#include <meshfuse/plan/signature.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+using Slot = int32_t;
+
+struct Step {
+  OpCall call;                        // attributes, wanted layouts, values of constant scalars
+  std::vector<Slot> in, out;
+  std::vector<Slot> free_after;       // slots whose tensor is not read again
+  std::vector<size_t> dynamic_scalars;  // parameters whose value depends on scalar inputs
+  const DeviceMesh* mesh = nullptr;   // devices outside it skip the step
+  /// Leading and inner axes of size 1 that stand for devices and that the op does not know: the
+  /// result is viewed with the wanted sizes.
+  bool fix_device_axes = false;
+  std::string text;                   // for plan() and messages
+};
+
+struct PlanOutput {
+  Slot slot = -1;
+  Scalar scalar;          // a scalar output
+  int32_t alias_input = -1;  // position among tensor inputs whose memory takes the result
+  bool copy = false;      // shares memory with an input or another output otherwise
+  Layout layout;
+  DataType dtype = DataType::Float;
+  const DeviceMesh* mesh = nullptr;
+  std::vector<int64_t> outside_sizes;  // what a device outside the mesh returns
+};
+
+struct Plan {
+  std::shared_ptr<const Fusion> fusion;  // after the passes; steps point into it
+  Signature signature;
+  std::vector<Step> steps;
+  std::vector<Slot> inputs;          // per fusion input; -1 for scalars
+  std::vector<PlanOutput> outputs;
+  Slot num_slots = 0;
+  bool has_dynamic_scalars = false;
+  bool every_device_runs = true;     // no step or output is restricted to part of the devices
+  std::string toString() const;
+};
+
+/// Compiles `fusion` (after the passes) for these inputs. Throws Error; everything that can fail
+/// for reasons of sizes fails here. `device_count`: devices that the communicator has.
+std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
+                                    std::span<const InputValue> inputs, Signature signature,
+                                    std::span<const int64_t> local_devices, int64_t device_count);
+
+}  // namespace meshfuse
