@@ -36,7 +36,7 @@ std::optional<ScalarOp> scalarOpFromName(std::string_view);
 struct ScalarNode {
   ScalarOp op = ScalarOp::Const;
   DataType dtype = DataType::Index;
-  Scalar a, b;                   // operands
+  Scalar a{}, b{};               // operands
   ScalarValue value = int64_t{0};  // Const
   int32_t tensor = -1, axis = -1;  // Symbol that is an extent: axis of tensor `tensor`
   int32_t number = -1;             // other Symbol: running number among these

@@ -34,7 +34,10 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
 
   /// A tensor without axes; fill its domain() next.
   TensorView* newTensor(DataType dtype);
-  IterDomain* newIterDomain() { return &ids_.emplace_back(); }
+  IterDomain* newIterDomain() {
+    ids_.emplace_back().number_ = static_cast<int32_t>(ids_.size()) - 1;
+    return &ids_.back();
+  }
   Expr* newExpr(const OpDef* op, std::vector<Arg> args, std::vector<TensorView*> inputs,
                 std::vector<TensorView*> outputs, FactorMap factors,
                 std::vector<Constraint> constraints);
@@ -83,9 +86,6 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
   /// Line of the user's program that new tensors and operations get.
   SourceLoc current_loc;
 
-  std::string toString() const;   // text form (printer.cpp)
-  std::string printMath() const;  // ir/math_printer.cpp
-
  private:
   ScalarPool scalars_;
   std::deque<TensorView> tensors_;
@@ -114,8 +114,6 @@ std::string toString(const Fusion& fusion, Scalar s);
 /// "T1_g_float[iS0{8}, ideviceIdx.x1{2}] (DeviceMesh{0 1})" (python_api 9.1).
 std::string toString(const TensorView* tv);
 std::string toString(const IterDomain* id);
-/// "T2 = matmul(T0, T1)".
-std::string toString(const Expr* expr);
 /// Type of a tensor as in the text form, without its name: "f32[i0{4}, i1{8}] mesh(x=2)".
 std::string typeText(const TensorView* tv);
 

@@ -6,6 +6,7 @@
 
 namespace meshfuse {
 
+class Fusion;
 class TensorView;
 
 /// An axis. Lives in its Fusion with a stable address; `index()` numbers it within its tensor.
@@ -26,17 +27,20 @@ class IterDomain {
   /// Made by an rfactor or a reshape: part of the definition, not of the schedule.
   bool isRFactorProduct() const { return rfactor_; }
   int32_t index() const { return index_; }
+  /// Counts the axes of the whole Fusion in order of creation; printed by toString().
+  int32_t number() const { return number_; }
   TensorView* tensor() const { return tensor_; }
 
   /// Sets the parallel type of a loop axis, with the checks of TensorView::parallelize.
   void parallelize(ParallelType p);
 
  private:
+  friend class Fusion;
   friend class TensorDomain;
   friend class TensorView;
   TensorView* tensor_ = nullptr;
   Scalar extent_, expanded_;
-  int32_t index_ = -1;
+  int32_t index_ = -1, number_ = -1;
   int32_t definition_ = -1;  // transform that made it, in its TensorDomain
   IterType type_ = IterType::Iteration;
   ParallelType parallel_ = ParallelType::Serial;

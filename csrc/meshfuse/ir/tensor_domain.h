@@ -20,7 +20,7 @@ struct Transform {
   bool inner = true;
   int32_t in[2] = {-1, -1};
   int32_t out[2] = {-1, -1};
-  Scalar factor;
+  Scalar factor{};
 
   bool operator==(const Transform&) const = default;
 };
@@ -77,10 +77,20 @@ class TensorDomain {
   bool coversLogical(const std::vector<int32_t>& list) const;
 
   void parallelize(int32_t i, ParallelType p) { id(i)->parallel_ = p; }
+  /// Sets the kind of an axis and whether it is an rfactor product; for readers of text.
+  void setRFactor(int32_t i, IterType type, bool rfactor) {
+    id(i)->type_ = type;
+    id(i)->rfactor_ = rfactor;
+  }
+  /// Gives the axis of index i the index `to[i]`, everywhere; `to` is a permutation.
+  void renumber(std::span<const int32_t> to);
   /// Copies everything of `other` into this empty domain, with new axes in `fusion`. Extents are
   /// copied as handles: both fusions must share the numbering of scalars.
   void copyFrom(Fusion& fusion, TensorView* tensor, const TensorDomain& other);
-  bool sameAs(const TensorDomain& other) const;
+  /// Turns the reduction loop axes `kept` into iteration axes: logical becomes root, the transforms
+  /// below the reduction axes they come from become part of the definition, and their pieces take
+  /// the places of these axes in logical and allocation (semantics 1.5).
+  void rfactor(const std::vector<int32_t>& kept);
   /// Contiguity list where every axis has `flag`, broadcast and reduction axes none.
   Contiguity uniformContiguity(const std::vector<int32_t>& list, bool flag) const;
 

@@ -4,7 +4,8 @@
 #pragma once
 #include <meshfuse/ir/fusion.h>
 
-#include <concepts>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -154,9 +155,9 @@ std::vector<Val> callOp(std::string_view name, std::vector<Arg> args);
 
 /// Builds the factor map of a formula such as "...mk,...kn->...mn" for the tensor arguments of
 /// `call`, in order. A letter is a factor; "..." are axes aligned from the right that broadcast; a
-/// letter absent from the result is a Reduction; "(ab)" is one axis made of two factors, major
-/// first; "k!" is Blocking. Axes of static size 1 map to no factor. Reduction axes are appended to
-/// the result. Throws Error when two constant extents of one factor differ.
+/// letter absent from the result is a Reduction; "k!" is Blocking. Axes of static size 1 map to no
+/// factor. Reduction axes are appended to the result in order of appearance. Throws Error when two
+/// constant extents of one factor differ.
 FactorMap einsum(const OpCall& call, std::string_view formula);
 
 /// Extents that a factor map has found equal only if sizes turn out so; collected while factors()

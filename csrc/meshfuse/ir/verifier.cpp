@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <meshfuse/ir/fusion.h>
+#include <meshfuse/ir/verifier.h>
+
+#include <algorithm>
+
+namespace meshfuse {
+namespace {
+
+void verifyLists(const TensorView* tv) {
+  const TensorDomain& domain = tv->domain();
+  MESHFUSE_CHECK(domain.coversLogical(domain.loop()), "verify: the loop domain of ", at(tv),
+                 " does not stand for the same elements as its logical domain. Every logical axis "
+                 "must be reached exactly once through splits and merges.");
+  MESHFUSE_CHECK(domain.coversLogical(domain.allocation()), "verify: the allocation domain of ",
+                 at(tv),
+                 " does not stand for the same elements as its logical domain. Every logical axis "
+                 "must be reached exactly once through splits and merges.");
+  MESHFUSE_CHECK(domain.contiguity().size() == domain.allocation().size(), "verify: ", at(tv),
+                 " has ", domain.contiguity().size(), " contiguity flags for ",
+                 domain.allocation().size(), " allocation axes. Give one flag per axis.");
+  for (size_t i = 0; i < domain.allocation().size(); ++i) {
+    const IterDomain* id = domain.id(domain.allocation()[i]);
+    const bool none = id->isBroadcast() || id->isReduction();
+    MESHFUSE_CHECK(none == !domain.contiguity()[i].has_value(), "verify: contiguity flag ", i,
+                   " of ", at(tv), " must ", none ? "be None" : "be true or false",
+                   ", since the axis is ", none ? "a broadcast or a reduction." : "neither a broadcast nor a reduction.");
+  }
+}
+
+void verifyDivisible(const TensorView* tv, const IterDomain* device) {
+  const ScalarPool& pool = tv->fusion()->scalars();
+  const TensorDomain& domain = tv->domain();
+  std::vector<int32_t> stack = {device->index()};
+  while (!stack.empty()) {
+    const Transform* t = domain.definition(stack.back());
+    stack.pop_back();
+    if (t == nullptr) continue;
+    stack.push_back(t->in[0]);
+    if (t->kind == Transform::Merge) {
+      stack.push_back(t->in[1]);
+      continue;
+    }
+    const auto extent = pool.constInt(domain.id(t->in[0])->getMaybeExpandedExtent());
+    const auto factor = pool.constInt(t->factor);
+    if (!extent || !factor || domain.id(t->in[0])->isBroadcast()) continue;
+    MESHFUSE_CHECK(*extent % *factor == 0, "parallelize: an axis of ", at(tv), " of size ", *extent,
+                   " is not divisible by ", *factor, ", and a piece of it is on ",
+                   device->getParallelType(), ". Choose a factor that divides ", *extent,
+                   ", or pad the tensor first.");
+  }
+}
+
+void verifyDeviceAxes(const TensorView* tv) {
+  const ScalarPool& pool = tv->fusion()->scalars();
+  std::vector<const IterDomain*> used;
+  for (const IterDomain* id : tv->getLoopDomain()) {
+    if (!id->isDeviceDim()) continue;
+    const ParallelType p = id->getParallelType();
+    for (const IterDomain* other : used) {
+      MESHFUSE_CHECK(other->getParallelType() != p || other->isReduction() != id->isReduction(),
+                     "verify: Found multiple loop IterDomains with the same parallel type (", p,
+                     ") in ", at(tv), ". Use each mesh axis for one axis of a tensor.");
+    }
+    used.push_back(id);
+    MESHFUSE_CHECK(tv->hasDeviceMesh(), "verify: an axis of ", at(tv), " is on ", p,
+                   ", but the tensor has no DeviceMesh. Call set_device_mesh on it first.");
+    const int64_t devices = tv->getDeviceMesh().size(p);
+    const auto extent = pool.constInt(id->extent());
+    MESHFUSE_CHECK(!extent || id->isBroadcast() || *extent == devices, "verify: an axis of ",
+                   at(tv), " of size ", extent.value_or(-1), " is on ", p, ", which has ", devices,
+                   " devices. Split the axis by ", devices, " first, and parallelize that half.");
+    if (!id->isReduction()) verifyDivisible(tv, id);
+  }
+}
+
+}  // namespace
+
+void verify(const TensorView* tv) {
+  verifyLists(tv);
+  verifyDeviceAxes(tv);
+}
+
+void verify(const Fusion& fusion) {
+  for (const TensorView& tv : fusion.tensors()) verify(&tv);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From arguments to a checked operation and its output tensors.
+#include <meshfuse/base/error.h>
+#include <meshfuse/ops/op_def.h>
+
+namespace meshfuse {
+namespace {
+
+void appendTensors(std::vector<TensorView*>& out, const std::vector<Arg>& args) {
+  for (const Arg& arg : args) {
+    if (const auto* tv = std::get_if<TensorView*>(&arg)) out.push_back(*tv);
+    if (const auto* list = std::get_if<std::vector<TensorView*>>(&arg)) {
+      out.insert(out.end(), list->begin(), list->end());
+    }
+  }
+}
+
+/// A tensor with one root axis per axis of operand `operand` of the factor map.
+TensorView* makeOutput(Fusion& fusion, const FactorMap& map, size_t operand, DataType dtype) {
+  TensorView* out = fusion.newTensor(dtype);
+  TensorDomain& domain = out->domain();
+  std::vector<int32_t> logical;
+  for (size_t axis = 0; axis < map.numAxes(operand); ++axis) {
+    Scalar extent = fusion.scalars().constant(1);
+    IterType type = IterType::Broadcast;
+    for (const int32_t f : map.axis(operand, axis)) {
+      const Factor& factor = map.factor(f);
+      extent = fusion.scalars().mul(extent, factor.extent);
+      type = factor.kind == FactorKind::Reduction ? IterType::Reduction : IterType::Iteration;
+    }
+    logical.push_back(domain.newId(fusion, out, extent, type));
+  }
+  domain.setLogical(std::move(logical));
+  return out;
+}
+
+}  // namespace
+
+OpCall::OpCall(Fusion& fusion, const OpDef& op, std::vector<Arg> args)
+    : fusion_(&fusion), op_(&op), args_(std::move(args)) {
+  appendTensors(tensors_, args_);
+}
+
+std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args) {
+  MESHFUSE_ASSERT(args.size() == op.cachedInfo().params.size(), op.name(), " got ", args.size(),
+                  " arguments for ", op.cachedInfo().params.size(), " parameters");
+  OpCall call(fusion, op, std::move(args));
+  for (const TensorView* tv : call.tensors()) {
+    MESHFUSE_CHECK(tv->fusion() == &fusion, op.name(), ": ", at(tv),
+                   " belongs to another definition. Use tensors of the definition that is open.");
+  }
+  if (call.tensors().empty()) {
+    const Scalar result = op.onScalars(call);
+    MESHFUSE_CHECK(result, op.name(), ": all operands are scalars, and ", op.name(),
+                   " is not defined on scalars alone. Give at least one tensor.");
+    return {result};
+  }
+  ConstraintScope constraints;
+  FactorMap map = op.factors(call);
+  const DataType dtype = op.dtype(call);
+  std::vector<TensorView*> outputs;
+  for (size_t i = call.tensors().size(); i < map.numOperands(); ++i) {
+    outputs.push_back(makeOutput(fusion, map, i, dtype));
+  }
+  fusion.newExpr(&op, call.args(), call.tensors(), outputs, std::move(map), constraints.take());
+  op.finish(call, outputs);
+  return {outputs.begin(), outputs.end()};
+}
+
+std::vector<Val> callOp(std::string_view name, std::vector<Arg> args) {
+  Fusion* fusion = FusionGuard::getCurFusion();
+  MESHFUSE_CHECK(fusion != nullptr, name, ": no definition is open. Make a FusionGuard (Python: use "
+                 "`with FusionDefinition() as fd:`) first.");
+  const OpDef* op = findOp(name);
+  MESHFUSE_CHECK(op != nullptr, "there is no op named ", name, ".");
+  return callOp(*fusion, *op, std::move(args));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Factor maps from formulas such as "...mk,...kn->...mn".
+#include <meshfuse/base/error.h>
+#include <meshfuse/ops/op_def.h>
+
+#include <algorithm>
+
+namespace meshfuse {
+namespace {
+
+constexpr int kEllipsis = 256;  // label of the innermost axis of "..."; the next ones count up
+
+struct Term {
+  std::vector<int> letters;  // kEllipsis stands for the whole "..."
+  bool has_ellipsis = false;
+};
+
+struct Formula {
+  std::vector<Term> operands;
+  Term result;
+  std::vector<int> blocking;
+};
+
+Formula parse(std::string_view text) {
+  Formula formula;
+  Term term;
+  const auto arrow = text.find("->");
+  MESHFUSE_ASSERT(arrow != std::string_view::npos, "formula '", text, "' has no arrow");
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '.') {
+      term.letters.push_back(kEllipsis);
+      term.has_ellipsis = true;
+      i += 2;
+    } else if (text[i] == '!') {
+      formula.blocking.push_back(term.letters.back());
+    } else if (text[i] == ',' || i == arrow) {
+      formula.operands.push_back(std::exchange(term, {}));
+      if (i == arrow) ++i;
+    } else {
+      term.letters.push_back(text[i]);
+    }
+  }
+  formula.result = std::move(term);
+  return formula;
+}
+
+/// Labels of all axes of an operand of `ndim` axes.
+std::vector<int> expand(const OpCall& call, const Term& term, size_t operand, int64_t ndim) {
+  const auto named = static_cast<int64_t>(term.letters.size()) - (term.has_ellipsis ? 1 : 0);
+  MESHFUSE_CHECK(term.has_ellipsis ? ndim >= named : ndim == named, call.op().name(), ": ",
+                 at(call.tensors()[operand]), " has ", ndim, " axes, but ",
+                 term.has_ellipsis ? "at least " : "", named,
+                 " are needed. Give a tensor with that many axes.");
+  std::vector<int> labels;
+  for (const int letter : term.letters) {
+    if (letter != kEllipsis) {
+      labels.push_back(letter);
+      continue;
+    }
+    for (int64_t i = ndim - named; i-- > 0;) labels.push_back(kEllipsis + static_cast<int>(i));
+  }
+  return labels;
+}
+
+std::string labelText(int label) {
+  return label < kEllipsis ? std::string(1, static_cast<char>(label))
+                           : "batch" + std::to_string(label - kEllipsis);
+}
+
+}  // namespace
+
+FactorMap einsum(const OpCall& call, std::string_view text) {
+  const Formula formula = parse(text);
+  MESHFUSE_ASSERT(formula.operands.size() == call.tensors().size(), "formula '", text, "' has ",
+                  formula.operands.size(), " operands, the call ", call.tensors().size());
+  std::vector<std::vector<int>> labels;
+  std::vector<int> order;  // every label once, in order of appearance
+  int widest = 0;          // axes of the widest "..."
+  for (size_t i = 0; i < call.tensors().size(); ++i) {
+    labels.push_back(expand(call, formula.operands[i], i, call.tensors()[i]->ndim()));
+    for (const int label : labels.back()) {
+      if (std::ranges::find(order, label) == order.end()) order.push_back(label);
+      if (label >= kEllipsis) widest = std::max(widest, label - kEllipsis + 1);
+    }
+  }
+  std::vector<int> result;
+  for (const int letter : formula.result.letters) {
+    if (letter != kEllipsis) {
+      result.push_back(letter);
+      continue;
+    }
+    for (int i = widest; i-- > 0;) result.push_back(kEllipsis + i);
+  }
+
+  FactorBuilder builder(call);
+  std::vector<std::optional<int32_t>> factor_of(order.size());
+  for (size_t l = 0; l < order.size(); ++l) {
+    std::vector<int64_t> axes;
+    for (const auto& operand : labels) {
+      const auto it = std::ranges::find(operand, order[l]);
+      axes.push_back(it == operand.end() ? -1 : it - operand.begin());
+    }
+    FactorKind kind = FactorKind::Parallel;
+    if (std::ranges::find(result, order[l]) == result.end()) kind = FactorKind::Reduction;
+    if (std::ranges::find(formula.blocking, order[l]) != formula.blocking.end()) {
+      kind = FactorKind::Blocking;
+    }
+    factor_of[l] = builder.factor(kind, axes, labelText(order[l]));
+  }
+  for (const int label : result) {
+    const auto it = std::ranges::find(order, label);
+    MESHFUSE_ASSERT(it != order.end(), "result letter '", labelText(label), "' is in no operand");
+    builder.resultAxis(factor_of[static_cast<size_t>(it - order.begin())]);
+  }
+  for (size_t l = 0; l < order.size(); ++l) {
+    const bool in_result = std::ranges::find(result, order[l]) != result.end();
+    const bool blocking = std::ranges::find(formula.blocking, order[l]) != formula.blocking.end();
+    if (!in_result && !blocking && factor_of[l]) builder.resultAxis(factor_of[l]);
+  }
+  return builder.build();
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// rfactor: one reduction becomes a partial result and a sum over the axes kept in it.
+#include <meshfuse/base/error.h>
+#include <meshfuse/ops/op_def.h>
+
+#include <algorithm>
+
+namespace meshfuse {
+namespace {
+
+/// Loop axes of `tv` that `axes` name, checked.
+std::vector<int32_t> reductionAxes(const TensorView* tv, const std::vector<int64_t>& axes) {
+  std::vector<int32_t> listed;
+  for (const int64_t axis : axes) {
+    const IterDomain* id = tv->axis(axis);
+    MESHFUSE_CHECK(id->isReduction(), "rfactor: axis ", AtAxis{axis}, " of ", at(tv),
+                   " is not a reduction axis. List reduction axes of the loop domain.");
+    MESHFUSE_CHECK(std::ranges::find(listed, id->index()) == listed.end(), "rfactor: axis ",
+                   AtAxis{axis}, " of ", at(tv), " is listed twice. List each axis once.");
+    listed.push_back(id->index());
+  }
+  return listed;
+}
+
+/// The domain of the final sum: the partial result's axes, those kept being reductions, with the
+/// schedule of the other axes repeated.
+void fillFinal(Fusion& fusion, TensorView* out, const TensorDomain& partial,
+               const std::vector<int32_t>& kept) {
+  TensorDomain& domain = out->domain();
+  std::vector<int32_t> map(partial.ids().size(), -1);
+  const auto mapped = [&](int32_t i) -> int32_t& { return map[static_cast<size_t>(i)]; };
+  const auto mapList = [&](const std::vector<int32_t>& list) {
+    std::vector<int32_t> result;
+    for (const int32_t i : list) {
+      if (mapped(i) >= 0) result.push_back(mapped(i));
+    }
+    return result;
+  };
+  const auto isKept = [&](int32_t i) { return std::ranges::find(kept, i) != kept.end(); };
+  for (const int32_t i : partial.logical()) {
+    const IterDomain* id = partial.id(i);
+    if (id->isReduction()) continue;
+    mapped(i) = domain.newId(fusion, out, id->extent(),
+                             isKept(i) ? IterType::Reduction : id->iterType(), id->expandedExtent());
+    domain.parallelize(mapped(i), id->getParallelType());
+  }
+  domain.setLogical(mapList(partial.logical()));
+  for (size_t t = partial.definitionTransforms(); t < partial.transforms().size(); ++t) {
+    const Transform& x = partial.transforms()[t];
+    if (mapped(x.in[0]) < 0) continue;
+    if (x.kind == Transform::Merge) {
+      if (mapped(x.in[1]) < 0) continue;
+      mapped(x.out[0]) = domain.merge(fusion, mapped(x.in[0]), mapped(x.in[1]));
+    } else {
+      const auto [outer, inner] = domain.split(fusion, mapped(x.in[0]), x.factor, x.inner);
+      mapped(x.out[0]) = outer;
+      mapped(x.out[1]) = inner;
+      domain.parallelize(inner, partial.id(x.out[1])->getParallelType());
+    }
+    domain.parallelize(mapped(x.out[0]), partial.id(x.out[0])->getParallelType());
+  }
+  domain.setLoop(mapList(partial.loop()));
+  if (partial.hasAllocation()) {
+    std::vector<int32_t> allocation = mapList(partial.allocation());
+    Contiguity contiguity = domain.uniformContiguity(allocation, true);
+    domain.setAllocation(std::move(allocation), std::move(contiguity));
+  }
+}
+
+}  // namespace
+
+TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
+  Expr* expr = definition_;
+  const bool reduces = expr != nullptr && expr->outputs().size() == 1 &&
+                       std::ranges::any_of(expr->factors().factors(), [](const Factor& f) {
+                         return f.kind == FactorKind::Reduction;
+                       });
+  MESHFUSE_CHECK(reduces && expr->op().reduceKind() == ReduceKind::Sum && !hasRoot(), "rfactor: ",
+                 meshfuse::at(this), " is not the result of a sum, matmul or linear that is still "
+                 "in one piece. Only such a tensor can be split in two steps.");
+  MESHFUSE_CHECK(!axes.empty(), "rfactor: no axes were given for ", meshfuse::at(this),
+                 ". List the reduction axes that move to the new tensor.");
+  const std::vector<int32_t> moved = reductionAxes(this, axes);
+  std::vector<int32_t> kept;
+  for (const IterDomain* id : getLoopDomain()) {
+    if (id->isReduction() && std::ranges::find(moved, id->index()) == moved.end()) {
+      kept.push_back(id->index());
+    }
+  }
+  MESHFUSE_CHECK(!kept.empty(), "rfactor: all ", moved.size(), " reduction axes of ",
+                 meshfuse::at(this), " were listed, but one must remain for the final sum. Split "
+                 "the reduction axis first and list only one half.");
+
+  TensorView* local = fusion_->newTensor(dtype_);
+  TensorDomain& partial = local->domain();
+  partial.copyFrom(*fusion_, local, domain_);
+  partial.rfactor(kept);
+  local->mesh_ = mesh_;
+  local->mesh_declared_ = mesh_declared_;
+  local->loc_ = loc_;
+  local->annotation_loc_ = annotation_loc_;
+
+  domain_ = TensorDomain();
+  fillFinal(*fusion_, this, partial, kept);
+  // A mesh axis that a kept axis is on cannot divide another axis of the partial result as well.
+  for (const int32_t k : kept) {
+    const ParallelType p = partial.id(k)->getParallelType();
+    for (const int32_t i : partial.loop()) {
+      const IterDomain* id = partial.id(i);
+      if (i != k && isDeviceType(p) && id->getParallelType() == p && !id->isReduction()) {
+        partial.parallelize(i, ParallelType::Serial);
+      }
+    }
+  }
+
+  std::vector<int64_t> positions;
+  const auto logical = partial.withoutReductions(partial.logical());
+  for (size_t i = 0; i < logical.size(); ++i) {
+    if (std::ranges::find(kept, logical[i]) != kept.end()) {
+      positions.push_back(static_cast<int64_t>(i));
+    }
+  }
+  fusion_->replaceOutputs(expr, {local});
+  const OpDef& sum_op = *findOp("sum");
+  OpCall call(*fusion_, sum_op, {local, positions, false, DataType::Null});
+  FactorMap factors = sum_op.factors(call);
+  fusion_->newExpr(&sum_op, call.args(), call.tensors(), {this}, std::move(factors), {});
+  return local;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <meshfuse/ops/pointwise.h>
+
+#include <ATen/core/Tensor.h>
+
+namespace meshfuse {
+
+struct SetOp final : PointwiseOp {
+  OpInfo info() const override {
+    return {.name = "set",
+            .params = {tensorOrScalar("arg")},
+            .doc = "The identity. With another sharding on the result it is a communication.",
+            .is_view = true};
+  }
+  Scalar onScalars(const OpCall& call) const override { return call.scalar(0); }
+  void evaluate(const OpCall&, const Operands& io) const override { io.out() = io[0]; }
+};
+MESHFUSE_REGISTER_OP(SetOp);
+
+}  // namespace meshfuse

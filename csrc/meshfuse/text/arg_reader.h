@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Arguments of an operation in the text form: `a, 2.5, dims=[1]`.
+#pragma once
+#include <meshfuse/ops/op_def.h>
+#include <meshfuse/text/scalar_reader.h>
+
+#include <vector>
+
+namespace meshfuse {
+
+/// Reads "(...)" behind the name of `op`: one value per parameter, defaults filled in. An integer,
+/// float or flag where the op takes a number becomes a constant of the Fusion.
+std::vector<Arg> readArguments(TokenReader& in, ScalarReader& scalars, const NameTable& names,
+                               Fusion& fusion, const OpDef& op);
+
+}  // namespace meshfuse

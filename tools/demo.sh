@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Runs the demo on two real ranks and on a simulated mesh of four. `make demo` builds first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/env.sh
+export PYTHONPATH=python${PYTHONPATH:+:$PYTHONPATH}
+
+export MPIEXEC
+MPIEXEC=$(sed -n 's/^MESHFUSE_MPIEXEC:INTERNAL=//p' build/dev/CMakeCache.txt)
+if [[ -n $MPIEXEC ]]; then
+  echo "== examples/column_parallel.py on 2 MPI ranks"
+  tools/mpirun -np 2 "$PY" examples/column_parallel.py
+else
+  echo "== no MPI found: the run on 2 MPI ranks is skipped"
+fi
+echo "== examples/column_parallel.py on a simulated mesh of 4 devices"
+"$PY" examples/column_parallel.py --simulate 4

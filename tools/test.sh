@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Runs every suite, and fails when one of them does. `make test` builds first.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+source tools/env.sh
+export PYTHONPATH=python${PYTHONPATH:+:$PYTHONPATH}
+failed=()
+
+# suite NAME COMMAND...
+suite() {
+  local name=$1
+  shift
+  echo "== $name"
+  "$@" || failed+=("$name")
+}
+
+suite "C++ (ctest)" ctest --test-dir build/dev --output-on-failure --timeout 600 --no-tests=error
+suite "Python, one process" "$PY" -m pytest tests/python
+
+export MPIEXEC
+MPIEXEC=$(sed -n 's/^MESHFUSE_MPIEXEC:INTERNAL=//p' build/dev/CMakeCache.txt)
+for ranks in 2 4; do
+  if [[ -n $MPIEXEC ]]; then
+    suite "Python, $ranks MPI ranks" \
+      timeout 1800 tools/mpirun -np $ranks "$PY" -m pytest -q --color=no -p no:cacheprovider \
+      tests/python/multidevice
+  else
+    echo "== no MPI found: the Python tests on $ranks MPI ranks are skipped"
+  fi
+done
+
+if [[ ${#failed[@]} != 0 ]]; then
+  printf 'FAILED: %s\n' "${failed[@]}"
+  exit 1
+fi
+echo "All suites passed."
