@@ -190,6 +190,13 @@ py::object defaultValue(const Arg& arg) {
 }
 
 
+std::string defaultText(const Arg& arg) {
+  if (const auto* type = std::get_if<DataType>(&arg)) {
+    return "DataType." + std::string(pythonName(*type));
+  }
+  return reprOf(defaultValue(arg));
+}
+
 /// Body of every op function: the first argument is the Fusion or None for the current one.
 PyObject* opBody(PyObject* self, PyObjects args, PyObject* names) {
   const auto& op = *static_cast<const OpDef*>(PyCapsule_GetPointer(self, nullptr));
@@ -222,7 +229,9 @@ py::dict describe(const OpDef& op) {
                                  defaultValue(p.default_value), p.aliases));
   }
   return py::dict(py::arg("name") = op.name(), py::arg("doc") = op.cachedInfo().doc,
-                  py::arg("params") = params, py::arg("call") = makeFunction(op));
+                  py::arg("signature") = signatureText(op.cachedInfo()),
+                  py::arg("params") = params, py::arg("results") = op.cachedInfo().results,
+                  py::arg("call") = makeFunction(op));
 }
 
 }  // namespace
@@ -231,7 +240,7 @@ std::string signatureText(const OpInfo& info) {
   std::string text = info.name + "(";
   for (const Param& p : info.params) {
     text += (&p == info.params.data() ? "" : ", ") + p.name + ": " + std::string(typeName(p.kind));
-    if (p.has_default) text += " = " + reprOf(defaultValue(p.default_value));
+    if (p.has_default) text += " = " + defaultText(p.default_value);
   }
   return text + ")";
 }
@@ -265,8 +274,8 @@ void bindOps(py::module_& module) {
         for (const OpDef* op : registeredOps()) ops.append(describe(*op));
         return ops;
       },
-      "Name, doc, parameters (name, type, has a default, default, other names) and function of "
-      "every op. The function's first argument is a Fusion, or None for the current one.");
+      "Of every op: name, doc, signature, params (name, type, has a default, default, other names), "
+      "names of results, and the function to call. The function's first argument is a Fusion, or None for the current one.");
 }
 
 }  // namespace meshfuse::python

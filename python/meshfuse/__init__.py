@@ -28,7 +28,6 @@ from ._C import (  # noqa: E402
     DeviceMesh,
     Expr,
     Fusion,
-    FusionExecutorCache,
     FusionGuard,
     IdMappingMode,
     IterDomain,
@@ -44,6 +43,7 @@ from ._C import (  # noqa: E402
 from .definition import FusionDefinition, define_scalar, define_tensor, parse_ir  # noqa: E402
 from .descriptor import compute_contiguity, compute_tensor_descriptor  # noqa: E402
 from .exceptions import Error, InternalError, PeerError, UnsupportedError  # noqa: E402
+from .executor_cache import FusionExecutorCache  # noqa: E402
 from .package_version import __version__, version  # noqa: E402
 from .simulation import simulate  # noqa: E402
 from .vector import Vector  # noqa: E402

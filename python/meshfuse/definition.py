@@ -28,12 +28,14 @@ from .pytorch_utils import python_scalar_to_nvfuser_dtype, torch_dtype_to_nvfuse
 from .scalar_arguments import scalar_arguments, vector_arguments
 from .schedule import SchedOperators
 from .tensor_arguments import parse_tensor_arguments
+from .unsupported import add_unsupported
 from .vector import Vector
 
 _NO_FUSION = (
     "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion, "
     "or subclass FusionDefinition and write its definition() method."
 )
+
 
 class FusionDefinition:
     """A tensor program: define it, place its tensors on a mesh of devices, execute it.
@@ -310,9 +312,15 @@ class FusionDefinition:
 
     def last_scheduled_fusion_ir(self, tensor_transforms: bool = False, **_: Any) -> str:
         """Return the program after the passes; needs an execution."""
-        if self._cache is None or not self._cache.was_run():
+        if self._cache is None:
             raise Error("Invalid fusion definition! It was not executed yet. Call execute first.")
-        return self._cache.compiled_ir()
+        return self._cache.get_most_recent_scheduled_ir()
+
+    def scheduled_fusion_ir_for(
+        self, inputs: Iterable[Any], tensor_transforms: bool = False, **_: Any
+    ) -> str:
+        """Return the program after the passes; needs an execution with inputs of this kind."""
+        return self._executor().get_scheduled_ir(inputs)
 
     def validate_definition(self) -> tuple[bool, str | None]:
         """Return (True, None), or False and what is wrong."""
@@ -384,6 +392,8 @@ def _reject_cpu_if_asked(api_name: str) -> None:
         return
     if api_name == "nvfuser":
         raise ValueError("CPU non-scalar tensor is not supported!")
-    raise ValueError(
-        "Found unsupported device cpu, only scalar CPU or CUDA tensors are supported"
-    )
+    raise ValueError("Found unsupported device cpu, only scalar CPU or CUDA tensors are supported")
+
+
+add_unsupported(FusionDefinition, "last_cuda_code cuda_code_for", "code")
+add_unsupported(FusionDefinition, "manual_execute manual_validate", "cuda")

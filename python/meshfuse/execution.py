@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import failure, options
-from ._C import Error, Fusion, Scalar, TensorView, UnsupportedError
+from ._C import Error, Fusion, FusionExecutorCache, Scalar, TensorView, UnsupportedError
 
 if TYPE_CHECKING:
     from .definition import FusionDefinition
@@ -32,22 +32,29 @@ class Settings:
 
 def execute(fd: FusionDefinition, inputs: Iterable[Any], settings: Settings) -> list[torch.Tensor]:
     """Define the program if need be, run it, and do what the options ask."""
-    _check_settings(settings)
+    options.check_options(settings.enable, settings.disable)
     cache = fd._executor(settings.ignore_user_schedule)
-    _check_matmul_options(cache.fusion(), settings)
+    results = run(cache, inputs, settings)
+    if fd._run is None:
+        fd.fec = cache
+        fd._run = cache.runner()
+        _dump(cache)
+    return results
+
+
+def run(
+    cache: FusionExecutorCache, inputs: Iterable[Any], settings: Settings
+) -> list[torch.Tensor]:
+    """Run a program and do what the options ask."""
+    _check_settings(cache.fusion(), settings)
     device = None if settings.device is None else _device(settings.device)
     if device is not None:
         inputs = list(inputs)
         _check_device(inputs, device)
-    run = cache.runner()
     try:
-        results = run(inputs)
+        results = cache.run(inputs)
     finally:
         failure.watch()
-    if fd._run is None:
-        fd.fec = cache
-        fd._run = run
-        _dump(fd)
     if settings.contiguous_outputs:
         results = _row_major(cache.fusion(), results)
     if device is not None and not any(isinstance(x, torch.Tensor) for x in inputs):
@@ -79,16 +86,13 @@ def record_numbers(values: Iterable[TensorView | Scalar]) -> list[int]:
     return [value.index for value in values if isinstance(value, TensorView)]
 
 
-def _check_settings(settings: Settings) -> None:
+def _check_settings(fusion: Fusion, settings: Settings) -> None:
     options.check_options(settings.enable, settings.disable)
     for name, wanted in settings.later.items():
         if wanted:
             raise UnsupportedError(
                 f"execute: {name} is not available in this version of meshfuse. Leave it out."
             )
-
-
-def _check_matmul_options(fusion: Fusion, settings: Settings) -> None:
     enable = options.environment("ENABLE") | set(settings.enable)
     disable = options.environment("DISABLE") | set(settings.disable)
     if not ("fuse_matmul" in enable and "matmul_expr_eval" in disable):
@@ -130,17 +134,16 @@ def _row_major(fusion: Fusion, results: list[torch.Tensor]) -> list[torch.Tensor
     ]
 
 
-def _dump(fd: FusionDefinition) -> None:
+def _dump(cache: FusionExecutorCache) -> None:
     """Print what MESHFUSE_DUMP asks for."""
     wanted = options.environment("DUMP")
-    if not wanted or fd.fusion is None:
-        return
+    fusion = cache.fusion()
     texts = {
-        "fusion_ir": fd.fusion.ir,
-        "fusion_ir_original": fd.fusion.ir,
-        "fusion_ir_math": fd.fusion.print_math,
-        "fusion_ir_preseg": fd.fec.compiled_ir,
-        "host_ir": fd.fec.plan,
+        "fusion_ir": fusion.ir,
+        "fusion_ir_original": fusion.ir,
+        "fusion_ir_math": fusion.print_math,
+        "fusion_ir_preseg": cache.compiled_ir,
+        "host_ir": cache.plan,
     }
     for name, text in texts.items():
         if name in wanted:

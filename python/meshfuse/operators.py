@@ -56,7 +56,7 @@ def dress(function: Callable[..., Any], info: dict[str, Any], owner: str) -> Cal
     name = info["name"]
     function.__name__ = name
     function.__qualname__ = f"{owner}.{name}" if owner else name
-    function.__doc__ = f"{name}{signature}\n\n{info['doc']}"
+    function.__doc__ = f"{info['signature']}\n\n{info['doc']}"
     if owner:
         this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         signature = signature.replace(parameters=[this, *signature.parameters.values()])

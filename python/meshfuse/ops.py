@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from . import _C
-from .operators import Operators, dress
 from .lifecycle import Lifecycle
+from .operators import Operators, dress
 
 _unbound = Operators(Lifecycle(None))
 size = _unbound.size

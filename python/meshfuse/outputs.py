@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from . import _C
 from ._C import Error, Fusion, Scalar, TensorView
@@ -34,7 +34,9 @@ def add_output(
         output = _with_stride_order(fusion, output, second, order)
     if isinstance(second, TensorView):
         if not isinstance(output, TensorView):
-            raise Error("add_output: a scalar cannot be aliased to an input. Leave alias_input out.")
+            raise Error(
+                "add_output: a scalar cannot be aliased to an input. Leave alias_input out."
+            )
         fusion.add_output(output, second)
     else:
         fusion.add_output(output)
@@ -51,7 +53,7 @@ def _with_stride_order(
         )
     _check_order(order, output)
     if output.is_fusion_input() or output.is_fusion_output():  # its own layout stays
-        output = _SET(fusion, output)
+        output = cast(TensorView, _SET(fusion, output))
     output.set_stride_order(order, "add_output")
     return output
 

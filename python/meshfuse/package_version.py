@@ -27,24 +27,31 @@ class Version(str):
         return _parse(self)
 
     def __eq__(self, other: object) -> bool:
+        """Compare as versions."""
         return isinstance(other, _comparable()) and self._parsed() == _parse(other)
 
     def __ne__(self, other: object) -> bool:
+        """Compare as versions."""
         return not self == other
 
     def __lt__(self, other: str | PackagingVersion) -> bool:
+        """Compare as versions."""
         return self._parsed() < _parse(other)
 
     def __le__(self, other: str | PackagingVersion) -> bool:
+        """Compare as versions."""
         return self._parsed() <= _parse(other)
 
     def __gt__(self, other: str | PackagingVersion) -> bool:
+        """Compare as versions."""
         return self._parsed() > _parse(other)
 
     def __ge__(self, other: str | PackagingVersion) -> bool:
+        """Compare as versions."""
         return self._parsed() >= _parse(other)
 
     def __hash__(self) -> int:
+        """Return the same for equal versions."""
         return hash(self._parsed())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ._C import DeviceMesh, MemoryType, ParallelType, Scalar, TensorView
+from ._C import DeviceMesh, Fusion, MemoryType, ParallelType, Scalar, TensorView
 from .exceptions import Error, UnsupportedError
 from .lifecycle import Lifecycle
 from .unsupported import add_unsupported
@@ -38,7 +38,7 @@ class SchedOperators:
     def split(
         self, arg: TensorView, dim: int, factor: int | Scalar, inner_split: bool = True
     ) -> None:
-        """Split a loop axis in two; ``factor`` is the inner extent, or the outer one if not inner."""
+        """Split a loop axis in two; ``factor`` is the inner extent, or the outer one."""
         self._check()
         arg.split(dim, factor, inner_split)
 
@@ -116,4 +116,5 @@ add_unsupported(
 )
 add_unsupported(TensorView, "swizzle", "cuda")
 add_unsupported(TensorView, "swizzle1d cache_after cache_before", "later")
-TensorView.set_memory_type = _set_memory_type  # type: ignore[method-assign]
+add_unsupported(Fusion, "print_kernel", "code")
+TensorView.set_memory_type = _set_memory_type  # type: ignore[method-assign,assignment]

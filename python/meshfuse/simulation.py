@@ -150,7 +150,7 @@ def _in_order_of(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     """Copy ``part`` into the order of dims in memory that ``whole`` has."""
     if whole.is_contiguous():
         return part
-    order = sorted(range(whole.dim()), key=lambda i: -whole.stride(i))
+    order = sorted(range(whole.dim()), key=lambda i: -whole.stride()[i])
     back = [order.index(i) for i in range(whole.dim())]
     return part.permute(order).contiguous().permute(back)
 
@@ -164,5 +164,6 @@ def _write_back(
         return
     for i, declared in enumerate(fusion.inputs()):
         own = [inputs[i] for inputs in parts]
-        if isinstance(given[i], torch.Tensor) and own[0] is not given[i]:
+        cut = isinstance(given[i], torch.Tensor) and own[0] is not given[i]
+        if cut and isinstance(declared, TensorView):
             given[i].copy_(_C.unshard_tensor(own, devices, declared))

@@ -140,7 +140,7 @@ class LaunchedMeshEnv:
         self.mesh = DeviceMesh(range(self.size))
 
     def run(self, fd: FusionDefinition, global_inputs: Iterable[Any]) -> list[torch.Tensor]:
-        """Run a program on this rank's part of global inputs; return global outputs on all ranks."""
+        """Run a program on this rank's part of global inputs; return global outputs."""
         declared = fd._executor().fusion().inputs()
         local = [self._part(v, tv) for v, tv in zip(global_inputs, declared, strict=True)]
         outputs = fd.execute(local)
@@ -216,7 +216,7 @@ def mesh_env(request: pytest.FixtureRequest) -> SimulatedMeshEnv | LaunchedMeshE
 
 @pytest.fixture(scope="session")
 def setup_default_process_group() -> Iterator[None]:
-    """Open the default torch.distributed group from the launcher's variables; close it at the end."""
+    """Open the default torch.distributed group from the launcher's variables; close it later."""
     import torch.distributed as dist
 
     communicator = Communicator.instance()

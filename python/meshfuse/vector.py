@@ -29,6 +29,7 @@ class Vector(Sequence[Scalar]):
         return self._items[index]
 
     def __len__(self) -> int:
+        """Return the number of scalars."""
         return len(self._items)
 
     @overload
@@ -36,7 +37,9 @@ class Vector(Sequence[Scalar]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Scalar]: ...
     def __getitem__(self, index: int | slice) -> Scalar | Sequence[Scalar]:
+        """Return one scalar, or several."""
         return self._items[index]
 
     def __repr__(self) -> str:
+        """Return number and size, as scripts print a vector."""
         return f"Vector(index={self._index}, size={len(self._items)})"
