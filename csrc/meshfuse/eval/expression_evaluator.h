@@ -33,10 +33,6 @@ class ExpressionEvaluator {
   void checkConstraints(const Expr* expr) const;
 
  private:
-  struct Slot {
-    ScalarValue value;
-    std::string source;
-  };
   const Fusion* fusion_;
   mutable std::vector<std::optional<ScalarValue>> values_;  // by scalar id
   std::vector<std::string> sources_;                        // by scalar id

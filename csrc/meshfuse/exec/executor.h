@@ -25,6 +25,11 @@ class Executor {
   static std::vector<std::vector<at::Tensor>> run(
       const Plan& plan, Communicator& comm, std::span<const std::vector<InputValue>> inputs,
       ExecutionStats& stats);
+
+ private:
+  friend class DeviceRun;
+  static void setValues(OpCall& call, std::span<const size_t> params,
+                        const ExpressionEvaluator& scalars);
 };
 
 /// A program with its compiled plans. Calls from several threads are safe.
@@ -34,7 +39,7 @@ class FusionExecutorCache {
 
   /// Local tensors in, local tensors out, for a communicator of one local rank. Throws Error,
   /// and PeerError when another rank failed.
-  std::vector<at::Tensor> run(std::span<const InputValue> inputs);
+  std::vector<at::Tensor> run(std::vector<InputValue> inputs);
   /// The same for every device of a simulated mesh.
   std::vector<std::vector<at::Tensor>> runAll(std::span<const std::vector<InputValue>> inputs,
                                               Communicator& comm);
@@ -50,15 +55,24 @@ class FusionExecutorCache {
   static constexpr size_t kMaxPlans = 256;  // least recently used plans are dropped
 
  private:
+  /// What a plan depends on beside the inputs.
+  struct Team {
+    int64_t size = 0, local = 0, first = 0;
+    bool operator==(const Team&) const = default;
+  };
   std::shared_ptr<const Plan> planFor(std::span<const InputValue> inputs, Communicator& comm);
+  std::shared_ptr<const Plan> find(std::span<const InputValue> inputs, const Team& team);
+  std::shared_ptr<const Fusion> compiledLocked();
+  /// Per input the tensor of a device that holds it.
+  std::vector<InputValue> representativeInputs(std::span<const std::vector<InputValue>> inputs,
+                                               Communicator& comm);
+  /// Throws Error when a device's inputs do not fit the plan that the others run.
+  static void checkAgreement(const Plan& plan, std::span<const InputValue> inputs, int64_t device);
 
   std::shared_ptr<Fusion> fusion_;
   std::shared_ptr<const Fusion> compiled_;
-  uint64_t compiled_version_ = ~uint64_t{0};
-  const void* compiled_for_ = nullptr;  // communicator
-  struct Entry {
-    std::shared_ptr<const Plan> plan;
-  };
+  uint64_t compiled_version_ = 0;
+  Team team_;
   std::list<std::shared_ptr<const Plan>> plans_;  // most recently used first
   std::unordered_multimap<size_t, std::list<std::shared_ptr<const Plan>>::iterator> index_;
   mutable std::mutex mutex_;

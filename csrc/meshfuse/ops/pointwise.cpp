@@ -80,7 +80,7 @@ struct BinaryRow {
 };
 
 Tensor divide(const Tensor& a, const Tensor& b) {
-  const bool integers = at::isIntegralType(at::result_type(a, b), true);
+  const bool integers = at::isIntegralType(a.scalar_type(), true) && at::isIntegralType(b.scalar_type(), true);
   return integers ? at::div(a, b, "trunc") : at::div(a, b);
 }
 Tensor plus(const Tensor& a, const Tensor& b) { return at::add(a, b); }
@@ -162,7 +162,7 @@ Tensor widened(const Tensor& x, TypeRule rule) {
 }
 
 struct UnaryOp final : PointwiseOp {
-  explicit UnaryOp(const UnaryRow& row) : row(row) {}
+  explicit UnaryOp(const UnaryRow& table_row) : row(table_row) {}
   OpInfo info() const override {
     return {.name = row.name, .params = {tensorOrScalar("arg")}, .doc = row.doc};
   }
@@ -180,7 +180,7 @@ struct UnaryOp final : PointwiseOp {
 };
 
 struct BinaryOp final : PointwiseOp {
-  explicit BinaryOp(const BinaryRow& row) : row(row) {}
+  explicit BinaryOp(const BinaryRow& table_row) : row(table_row) {}
   OpInfo info() const override {
     return {.name = row.name,
             .params = {tensorOrScalar("lhs"), tensorOrScalar("rhs")},

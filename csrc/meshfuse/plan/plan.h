@@ -19,9 +19,6 @@ struct Step {
   std::vector<Slot> free_after;       // slots whose tensor is not read again
   std::vector<size_t> dynamic_scalars;  // parameters whose value depends on scalar inputs
   const DeviceMesh* mesh = nullptr;   // devices outside it skip the step
-  /// Leading and inner axes of size 1 that stand for devices and that the op does not know: the
-  /// result is viewed with the wanted sizes.
-  bool fix_device_axes = false;
   std::string text;                   // for plan() and messages
 };
 
@@ -37,7 +34,10 @@ struct PlanOutput {
 };
 
 struct Plan {
+  explicit Plan(std::shared_ptr<const Fusion> program)
+      : fusion(std::move(program)), evaluator(*fusion) {}
   std::shared_ptr<const Fusion> fusion;  // after the passes; steps point into it
+  ExpressionEvaluator evaluator;         // extents bound; scalar inputs are bound per run
   Signature signature;
   std::vector<Step> steps;
   std::vector<Slot> inputs;          // per fusion input; -1 for scalars

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A device's part of a global tensor, and the global tensor from all parts.
+#include <meshfuse/base/error.h>
+#include <meshfuse/eval/allocation.h>
+#include <meshfuse/schedule/sharding.h>
+
+#include <algorithm>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+
+namespace meshfuse {
+namespace {
+
+void checkShardable(const at::Tensor& global, const TensorView* tv) {
+  MESHFUSE_CHECK(tv->hasDeviceMesh(), "shard_tensor: ", at(tv),
+                 " has no DeviceMesh. Call set_device_mesh on it first.");
+  MESHFUSE_CHECK(global.dim() == tv->ndim(), "shard_tensor: a tensor of ", global.dim(),
+                 " axes was given for ", at(tv), ", which has ", tv->ndim(),
+                 " axes. Give the unsharded tensor.");
+}
+
+/// The part of `global` that `device` holds, as a view where torch can express it, with the axes
+/// that the splits on the way to the device axes make.
+at::Tensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t device) {
+  const TensorDomain& domain = tv->domain();
+  const std::vector<bool> leads = leadsToDevice(domain);
+  std::vector<int32_t> axes = domain.withoutReductions(domain.logical());
+  at::Tensor part = global;
+  const auto place = [&](int32_t i) { return std::ranges::find(axes, i) - axes.begin(); };
+  const auto isOpen = [&](int32_t i) { return place(i) < static_cast<std::ptrdiff_t>(axes.size()); };
+  const auto transforms = domain.transforms();
+  for (size_t t = domain.definitionTransforms(); t < transforms.size(); ++t) {
+    const Transform& x = transforms[t];
+    const bool on_path = leads[static_cast<size_t>(x.out[0])] ||
+                         (x.kind == Transform::Split && leads[static_cast<size_t>(x.out[1])]);
+    if (!on_path || !isOpen(x.in[0])) continue;
+    const auto at0 = place(x.in[0]);
+    if (x.kind == Transform::Merge) {
+      const auto at1 = place(x.in[1]);
+      part = part.movedim(at1, at0 < at1 ? at0 + 1 : at0);
+      axes.erase(axes.begin() + at1);
+      const auto first = place(x.in[0]);
+      part = part.flatten(first, first + 1);
+      axes[static_cast<size_t>(first)] = x.out[0];
+      continue;
+    }
+    const IterDomain* id = domain.id(x.in[0]);
+    const int64_t extent = part.size(at0);
+    if (id->isBroadcast() && extent == 1) {
+      part = part.unsqueeze(at0);
+    } else {
+      const auto factor = tv->fusion()->scalars().constInt(x.factor);
+      MESHFUSE_CHECK(factor, "shard_tensor: an axis of ", at(tv),
+                     " is split by a factor that is not a number.");
+      MESHFUSE_CHECK(extent % *factor == 0, "shard_tensor: Sharded axis must be evenly divisible by mesh; "
+                     "an axis of ", at(tv), " of size ", extent, " is not divisible by ", *factor,
+                     " (", tv->getDeviceMesh().toString(), " has ", tv->getDeviceMesh().size(),
+                     " devices). Choose a size that ", *factor, " divides, or pad the tensor first.");
+      const int64_t rest = extent / *factor;
+      part = part.unflatten(at0, x.inner ? c10::IntArrayRef{rest, *factor} : c10::IntArrayRef{*factor, rest});
+    }
+    axes[static_cast<size_t>(at0)] = x.out[0];
+    axes.insert(axes.begin() + at0 + 1, x.out[1]);
+  }
+  for (const int32_t i : domain.loop()) {
+    const IterDomain* id = domain.id(i);
+    if (!id->isDeviceDim() || id->isReduction()) continue;
+    const auto axis = place(i);
+    if (id->isBroadcast() && part.size(axis) == 1) continue;
+    const int64_t devices = tv->getDeviceMesh().size(id->getParallelType());
+    MESHFUSE_CHECK(part.size(axis) == devices, "shard_tensor: an axis of ", at(tv), " of size ",
+                   part.size(axis), " is on ", id->getParallelType(), ", which has ", devices,
+                   " devices; Sharded axis must be evenly divisible by mesh. Give a tensor whose "
+                   "size agrees.");
+    const auto index = tv->getDeviceMesh().indexOn(device, id->getParallelType());
+    part = part.narrow(axis, *index, 1);
+  }
+  return part;
+}
+
+std::vector<int64_t> sizesOutsideMesh(const at::Tensor& global, const TensorView* tv) {
+  std::vector<int64_t> sizes = global.sizes().vec();
+  for (const ParallelType p : kDeviceTypes) {
+    const int64_t axis = getShardedLogicalAxis(tv, p);
+    if (axis >= 0) sizes[static_cast<size_t>(axis)] = 0;
+  }
+  return sizes;
+}
+
+bool mergesOnPath(const TensorView* tv) {
+  return std::ranges::any_of(tv->domain().transforms(),
+                             [](const Transform& t) { return t.kind == Transform::Merge; });
+}
+
+}  // namespace
+
+at::Tensor shardTensor(const at::Tensor& global, const TensorView* tv, int64_t device) {
+  checkShardable(global, tv);
+  if (!tv->getDeviceMesh().has(device)) {
+    return at::empty(sizesOutsideMesh(global, tv), global.options());
+  }
+  if (!isSharded(tv)) return global.contiguous();
+  const std::vector<int64_t> shape = global.sizes().vec();
+  return devicePart(global, tv, device).reshape(shardedSizes(tv, shape)).contiguous();
+}
+
+at::Tensor shardTensor1D(const at::Tensor& global, int64_t axis, const DeviceMesh& mesh,
+                         int64_t device) {
+  const int64_t n = global.dim();
+  MESHFUSE_CHECK(axis >= -n && axis < n, "shard_tensor: axis ", AtAxis{axis},
+                 " is out of range for a tensor of ", n, " axes. Use ", -n, " to ", n - 1, ".");
+  const int64_t wrapped = axis < 0 ? axis + n : axis;
+  const int64_t extent = global.size(wrapped);
+  MESHFUSE_CHECK(extent % mesh.size() == 0, "shard_tensor: Sharded axis must be evenly divisible by "
+                 "mesh; axis ", AtAxis{axis}, " has size ", extent, " and ", mesh.toString(), " has ",
+                 mesh.size(), " devices. Choose a size that ", mesh.size(),
+                 " divides, or pad the tensor first.");
+  const int64_t part = extent / mesh.size();
+  const int64_t index = mesh.linearIndexOf(device);
+  if (index < 0) {
+    std::vector<int64_t> sizes = global.sizes().vec();
+    sizes[static_cast<size_t>(wrapped)] = 0;
+    return at::empty(sizes, global.options());
+  }
+  return global.narrow(wrapped, index * part, part).contiguous();
+}
+
+at::Tensor unshardTensor(std::span<const at::Tensor> parts, std::span<const int64_t> devices,
+                         const TensorView* tv) {
+  const DeviceMesh& mesh = tv->getDeviceMesh();
+  const auto inMesh = [&](size_t i) { return mesh.empty() || mesh.has(devices[i]); };
+  size_t first = 0;
+  while (first < parts.size() && !inMesh(first)) ++first;
+  MESHFUSE_CHECK(first < parts.size(), "unshard_tensor: none of the devices holds a part of ",
+                 at(tv), " (", mesh.toString(), ").");
+  if (mesh.empty() || !isSharded(tv)) return parts[first];
+  const auto local = parts[first].sizes();
+  const std::vector<int64_t> shape = unshardedSizes(tv, std::span(local.data(), local.size()));
+  at::Tensor global = at::empty(shape, parts[first].options());
+  const bool by_index = mergesOnPath(tv);
+  at::Tensor numbers;
+  if (by_index) numbers = at::arange(global.numel(), global.options().dtype(at::kLong)).view(shape);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!inMesh(i)) continue;
+    if (by_index) {
+      global.view(-1).index_copy_(0, shardTensor(numbers, tv, devices[i]).flatten(),
+                                  parts[i].flatten());
+    } else {
+      at::Tensor view = devicePart(global, tv, devices[i]);
+      view.copy_(parts[i].reshape(view.sizes()));
+    }
+  }
+  return global;
+}
+
+}  // namespace meshfuse

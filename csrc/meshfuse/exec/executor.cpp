@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The loop over a plan's steps, and the frame around every evaluation: sizes, layout and type of a
+// result are what the allocation domain says (semantics 4).
+#include <meshfuse/base/error.h>
+#include <meshfuse/exec/executor.h>
+#include <meshfuse/ops/torch_types.h>
+
+#include <algorithm>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/util/SmallVector.h>
+
+namespace meshfuse {
+namespace {
+
+using Slots = c10::SmallVector<at::Tensor, 8>;
+
+bool sameWithoutOnes(c10::IntArrayRef a, c10::IntArrayRef b) {
+  size_t i = 0, k = 0;
+  while (true) {
+    while (i < a.size() && a[i] == 1) ++i;
+    while (k < b.size() && b[k] == 1) ++k;
+    if (i == a.size() || k == b.size()) return i == a.size() && k == b.size();
+    if (a[i++] != b[k++]) return false;
+  }
+}
+
+at::Tensor copyTo(const at::Tensor& t, const Layout& layout, at::ScalarType type) {
+  at::Tensor out = at::empty_strided(layout.sizes, layout.strides, t.options().dtype(type));
+  out.copy_(t);
+  return out;
+}
+
+/// Brings a result to the wanted sizes, layout and type.
+void conform(at::Tensor& t, const Layout& want, DataType type, const Step& step,
+             ExecutionStats& stats) {
+  if (t.sizes() != c10::IntArrayRef(want.sizes)) {
+    // Axes that stand for devices have one element here, and torch's op does not know them.
+    MESHFUSE_ASSERT(sameWithoutOnes(t.sizes(), want.sizes), step.text, " gave sizes ", t.sizes(),
+                    " where ", c10::IntArrayRef(want.sizes), " were inferred");
+    t = t.reshape(want.sizes);
+  }
+  const at::ScalarType scalar_type = toScalarType(type);
+  if (needsRelayout(t, want)) {
+    ++stats.relayouts;
+    t = copyTo(t, want, scalar_type);
+  } else if (t.scalar_type() != scalar_type) {
+    t = t.to(scalar_type);
+  }
+}
+
+}  // namespace
+
+/// One run of a plan on one device.
+class DeviceRun {
+ public:
+  DeviceRun(const Plan& plan, int64_t device, std::span<const InputValue> inputs,
+            ExecutionStats& stats)
+      : plan_(plan), device_(device), inputs_(inputs), stats_(stats) {
+    slots_.resize(static_cast<size_t>(plan.num_slots));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (plan.inputs[i] >= 0) slot(plan.inputs[i]) = std::get<at::Tensor>(inputs[i]);
+    }
+  }
+
+  void step(const Step& step, const ExpressionEvaluator* scalars) {
+    if (!plan_.every_device_runs && step.mesh != nullptr && !step.mesh->has(device_)) return;
+    const Operands operands(slots_.data(), step.in, step.out);
+    if (step.dynamic_scalars.empty()) [[likely]] {
+      evaluate(step, step.call, operands);
+    } else {
+      OpCall call = step.call;
+      Executor::setValues(call, step.dynamic_scalars, *scalars);
+      evaluate(step, call, operands);
+    }
+    for (const Slot s : step.free_after) slot(s).reset();
+  }
+
+  std::vector<at::Tensor> outputs(const ExpressionEvaluator* scalars) {
+    std::vector<at::Tensor> out;
+    out.reserve(plan_.outputs.size());
+    for (const PlanOutput& o : plan_.outputs) {
+      if (o.slot < 0) {
+        const auto value = scalars->evaluateValue(o.scalar);
+        MESHFUSE_CHECK(value, "execute: a scalar output depends on a size that is not known.");
+        out.push_back(at::scalar_tensor(toAtScalar(*value), at::dtype(toScalarType(o.dtype))));
+        continue;
+      }
+      if (o.mesh != nullptr && !o.mesh->has(device_)) {
+        if (o.alias_input < 0) out.push_back(at::empty(o.outside_sizes, optionsOf(o.dtype)));
+        continue;
+      }
+      const at::Tensor& result = slot(o.slot);
+      if (o.alias_input >= 0) {
+        at::Tensor target = std::get<at::Tensor>(inputs_[static_cast<size_t>(o.alias_input)]).detach();
+        if (!target.is_same(result)) target.copy_(result);
+      } else if (o.copy) {
+        out.push_back(copyTo(result, o.layout, result.scalar_type()));
+      } else {
+        out.push_back(result);
+      }
+    }
+    return out;
+  }
+
+ private:
+  at::Tensor& slot(Slot s) { return slots_[static_cast<size_t>(s)]; }
+
+  at::TensorOptions optionsOf(DataType type) const {
+    at::TensorOptions options = at::dtype(toScalarType(type));
+    for (const InputValue& input : inputs_) {
+      const auto* t = std::get_if<at::Tensor>(&input);
+      if (t != nullptr && t->defined() && t->dim() > 0) return options.device(t->device());
+    }
+    return options;
+  }
+
+  void evaluate(const Step& step, const OpCall& call, const Operands& operands) {
+    try {
+      call.op().evaluate(call, operands);
+    } catch (const c10::Error& error) {
+      throw Error(concat(error.what_without_backtrace(), "\n  while running ", step.text));
+    }
+    for (size_t i = 0; i < step.out.size(); ++i) {
+      conform(operands.out(i), call.want(i), call.resultType(i), step, stats_);
+    }
+  }
+
+  const Plan& plan_;
+  int64_t device_;
+  std::span<const InputValue> inputs_;
+  ExecutionStats& stats_;
+  Slots slots_;
+};
+
+void Executor::setValues(OpCall& call, std::span<const size_t> params,
+                         const ExpressionEvaluator& scalars) {
+  for (const size_t p : params) {
+    const auto value = scalars.evaluateValue(call.scalar(p));
+    MESHFUSE_CHECK(value, call.op().name(), ": the value of ", toString(call.fusion(), call.scalar(p)),
+                   " is not known. Add the scalar to the inputs.");
+    call.values_[p] = *value;
+  }
+}
+
+std::vector<std::vector<at::Tensor>> Executor::run(
+    const Plan& plan, Communicator& comm, std::span<const std::vector<InputValue>> inputs,
+    ExecutionStats& stats) {
+  // Results never require grad, so the autograd layers of the dispatcher are left out.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::optional<ExpressionEvaluator> scalars;
+  if (plan.has_dynamic_scalars) {
+    scalars.emplace(plan.evaluator);
+    for (size_t i = 0; i < plan.inputs.size(); ++i) {
+      if (plan.inputs[i] >= 0) continue;
+      const Scalar s = std::get<Scalar>(plan.fusion->inputs()[i]);
+      scalars->bind(s, castValue(std::get<ScalarValue>(inputs[0][i]), plan.fusion->scalars().dtype(s)),
+                    "an input");
+    }
+  }
+  const ExpressionEvaluator* values = scalars ? &*scalars : nullptr;
+  const auto devices = comm.localRanks();
+  std::vector<std::vector<at::Tensor>> outputs;
+  outputs.reserve(devices.size());
+  if (devices.size() == 1) {
+    DeviceRun run(plan, devices[0], inputs[0], stats);
+    for (const Step& step : plan.steps) run.step(step, values);
+    outputs.push_back(run.outputs(values));
+    ++stats.runs;
+    return outputs;
+  }
+  std::deque<DeviceRun> runs;
+  for (size_t i = 0; i < devices.size(); ++i) runs.emplace_back(plan, devices[i], inputs[i], stats);
+  for (const Step& step : plan.steps) {
+    for (DeviceRun& run : runs) run.step(step, values);
+  }
+  for (DeviceRun& run : runs) outputs.push_back(run.outputs(values));
+  ++stats.runs;
+  return outputs;
+}
+
+}  // namespace meshfuse

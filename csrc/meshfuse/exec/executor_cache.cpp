@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <meshfuse/base/error.h>
+#include <meshfuse/exec/executor.h>
+#include <meshfuse/passes/pass.h>
+
+#include <algorithm>
+
+namespace meshfuse {
+namespace {
+
+void checkRunnable(const Fusion& fusion) {
+  for (const TensorView& tv : fusion.tensors()) {
+    const auto loop = tv.getLoopDomain();
+    for (size_t i = 0; i < loop.size(); ++i) {
+      const ParallelType p = loop[i]->getParallelType();
+      if (p == ParallelType::Serial || p == ParallelType::Stream || isDeviceType(p)) continue;
+      throw UnsupportedError(concat("execute: axis ", i, " of ", tv.name(), " is on ", p,
+                                    ", which belongs to CUDA kernel schedules. meshfuse evaluates "
+                                    "through ATen and has no such axis; use mesh_x, mesh_y, mesh_z, "
+                                    "stream or serial."));
+    }
+  }
+}
+
+}  // namespace
+
+FusionExecutorCache::FusionExecutorCache(std::shared_ptr<Fusion> fusion)
+    : fusion_(std::move(fusion)) {}
+
+std::shared_ptr<const Fusion> FusionExecutorCache::compiledFusion() {
+  const std::lock_guard lock(mutex_);
+  return compiledLocked();
+}
+
+std::shared_ptr<const Fusion> FusionExecutorCache::compiledLocked() {
+  if (compiled_ != nullptr && compiled_version_ == fusion_->version()) return compiled_;
+  checkRunnable(*fusion_);
+  std::shared_ptr<const Fusion> now = runPipeline(*fusion_);
+  plans_.clear();
+  index_.clear();
+  compiled_ = std::move(now);
+  compiled_version_ = fusion_->version();
+  return compiled_;
+}
+
+std::shared_ptr<const Plan> FusionExecutorCache::find(std::span<const InputValue> inputs,
+                                                      const Team& team) {
+  if (compiled_ == nullptr || compiled_version_ != fusion_->version() || !(team == team_)) {
+    return nullptr;
+  }
+  if (!plans_.empty() && plans_.front()->signature.matches(inputs)) return plans_.front();
+  if (plans_.size() < 2) return nullptr;
+  const Signature signature(inputs);
+  const auto [first, last] = index_.equal_range(signature.hash());
+  for (auto it = first; it != last; ++it) {
+    if (!((*it->second)->signature == signature)) continue;
+    plans_.splice(plans_.begin(), plans_, it->second);
+    return plans_.front();
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const Plan> FusionExecutorCache::planFor(std::span<const InputValue> inputs,
+                                                         Communicator& comm) {
+  const Team team{comm.size(), static_cast<int64_t>(comm.localRanks().size()), comm.localRanks()[0]};
+  const std::lock_guard lock(mutex_);
+  if (auto plan = find(inputs, team)) return plan;
+  std::shared_ptr<const Fusion> compiled = compiledLocked();
+  if (!(team == team_)) {
+    plans_.clear();
+    index_.clear();
+    team_ = team;
+  }
+  auto plan = compile(std::move(compiled), inputs, Signature(inputs), comm.localRanks(), comm.size());
+  ++stats_.compiles;
+  plans_.push_front(plan);
+  index_.emplace(plan->signature.hash(), plans_.begin());
+  if (plans_.size() > kMaxPlans) {
+    const auto oldest = std::prev(plans_.end());
+    const auto [first, last] = index_.equal_range((*oldest)->signature.hash());
+    index_.erase(std::find_if(first, last, [&](const auto& e) { return e.second == oldest; }));
+    plans_.pop_back();
+  }
+  return plan;
+}
+
+std::vector<at::Tensor> FusionExecutorCache::run(std::vector<InputValue> inputs) {
+  Communicator& comm = Communicator::instance();
+  MESHFUSE_CHECK(comm.localRanks().size() == 1, "execute: inside simulate(", comm.size(),
+                 ") there is no single device to run on. Use sim.run with global tensors, or "
+                 "sim.execute with one list of inputs per device.");
+  const auto plan = planFor(inputs, comm);
+  return std::move(Executor::run(*plan, comm, std::span(&inputs, 1), stats_)[0]);
+}
+
+std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
+    std::span<const std::vector<InputValue>> inputs, Communicator& comm) {
+  const auto devices = comm.localRanks();
+  MESHFUSE_CHECK(inputs.size() == devices.size(), "execute: ", inputs.size(),
+                 " lists of inputs were given for ", devices.size(),
+                 " devices. Give one list per device.");
+  const std::vector<InputValue> representative = representativeInputs(inputs, comm);
+  const auto plan = planFor(representative, comm);
+  for (size_t r = 0; r < inputs.size(); ++r) {
+    if (!plan->signature.matches(inputs[r])) checkAgreement(*plan, inputs[r], devices[r]);
+  }
+  return Executor::run(*plan, comm, inputs, stats_);
+}
+
+std::vector<InputValue> FusionExecutorCache::representativeInputs(
+    std::span<const std::vector<InputValue>> inputs, Communicator& comm) {
+  const auto devices = comm.localRanks();
+  std::vector<InputValue> chosen = inputs[0];
+  const auto& declared = fusion_->inputs();
+  for (size_t i = 0; i < std::min(chosen.size(), declared.size()); ++i) {
+    const auto* tv = std::get_if<TensorView*>(&declared[i]);
+    if (tv == nullptr || !(*tv)->hasDeviceMesh()) continue;
+    const auto holder = std::ranges::find_if(devices, [&](int64_t d) {
+      return (*tv)->getDeviceMesh().has(d);
+    });
+    if (holder == devices.end()) continue;
+    const auto& list = inputs[static_cast<size_t>(holder - devices.begin())];
+    if (i < list.size()) chosen[i] = list[i];
+  }
+  return chosen;
+}
+
+void FusionExecutorCache::checkAgreement(const Plan& plan, std::span<const InputValue> inputs,
+                                         int64_t device) {
+  const auto& declared = plan.fusion->inputs();
+  MESHFUSE_CHECK(inputs.size() == declared.size(), "execute: expected ", declared.size(),
+                 " inputs, but device ", device, " was given ", inputs.size(), ".");
+  ExpressionEvaluator evaluator = plan.evaluator;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto* tv = std::get_if<TensorView*>(&declared[i]);
+    if (tv == nullptr) continue;
+    if ((*tv)->hasDeviceMesh() && !(*tv)->getDeviceMesh().has(device)) continue;
+    const auto* tensor = std::get_if<at::Tensor>(&inputs[i]);
+    MESHFUSE_CHECK(tensor != nullptr, "Expected input ", i, ", ", toString(*tv),
+                   ", to be an at::Tensor but device ", device, " was given a scalar.");
+    try {
+      evaluator.bind(*tv, *tensor, static_cast<int64_t>(i));
+    } catch (Error& error) {
+      error.addNote(concat("on device ", device));
+      throw;
+    }
+  }
+}
+
+bool FusionExecutorCache::isCompiled(std::span<const InputValue> inputs) {
+  Communicator& comm = Communicator::instance();
+  const Team team{comm.size(), static_cast<int64_t>(comm.localRanks().size()), comm.localRanks()[0]};
+  const std::lock_guard lock(mutex_);
+  return find(inputs, team) != nullptr;
+}
+
+std::shared_ptr<const Plan> FusionExecutorCache::lastPlan() const {
+  const std::lock_guard lock(mutex_);
+  return plans_.empty() ? nullptr : plans_.front();
+}
+
+}  // namespace meshfuse

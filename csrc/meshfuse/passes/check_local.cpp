@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <meshfuse/base/error.h>
+#include <meshfuse/ops/op_def.h>
+#include <meshfuse/passes/pass.h>
+#include <meshfuse/passes/projection.h>
+
+namespace meshfuse {
+namespace {
+
+std::string describe(const Fusion& fusion, const Expr* expr) {
+  const std::string where = fusion.describe(expr->loc());
+  return where.empty() ? "" : " (" + where + ")";
+}
+
+/// Operands of one operation must be on one mesh, or on none.
+void checkMeshes(const Fusion& fusion, const Expr* expr) {
+  const TensorView* first = nullptr;
+  const auto check = [&](const TensorView* tv) {
+    if (!tv->hasDeviceMesh()) return;
+    if (first == nullptr) first = tv;
+    MESHFUSE_CHECK(tv->getDeviceMesh() == first->getDeviceMesh(), expr->op().name(), ": ",
+                   at(expr->output(0)), describe(fusion, expr), " needs communication: ",
+                   first->name(), " is on ", first->getDeviceMesh().toString(), ", ", tv->name(),
+                   " on ", tv->getDeviceMesh().toString(),
+                   ". Communication between meshes is not available yet. Put both on one mesh.");
+  };
+  for (const TensorView* tv : expr->inputs()) check(tv);
+  for (const TensorView* tv : expr->outputs()) check(tv);
+}
+
+}  // namespace
+
+static bool checkLocal(Fusion& fusion) {
+  for (const Expr* expr : fusion.exprs()) {
+    checkMeshes(fusion, expr);
+    for (const ParallelType p : kDeviceTypes) {
+      const auto reason = whyNotLocal(expr, p);
+      MESHFUSE_CHECK(!reason, expr->op().name(), ": ", at(expr->output(0)), describe(fusion, expr),
+                     " needs communication over ", p, ": ", reason.value_or(""),
+                     ". Communication is not available yet. Shard the tensors alike (same axis of "
+                     "the operation, same splits), or leave the axis whole.");
+    }
+  }
+  return false;
+}
+
+MESHFUSE_REGISTER_PASS(checkLocal, "check-local",
+                       "Checks that every operation can run on each device alone. Changes nothing; an "
+                       "operation that would need communication is an error that names the tensors.");
+
+}  // namespace meshfuse

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <meshfuse/base/error.h>
+#include <meshfuse/ops/op_def.h>
+#include <meshfuse/passes/pass.h>
+#include <meshfuse/schedule/sharding.h>
+
+#include <algorithm>
+
+namespace meshfuse {
+namespace {
+
+/// Memory order of `from` as a list of its non-reduction logical positions; empty when row-major or
+/// when it has none.
+std::vector<int64_t> memoryOrder(const TensorView* from) {
+  const auto layout = canonicalLayout(from);
+  if (!layout) return {};
+  const auto logical = from->domain().withoutReductions(from->domain().logical());
+  std::vector<int64_t> order;
+  for (const CanonicalAxis& axis : *layout) {
+    const auto it = std::ranges::find(logical, axis.id);
+    if (it != logical.end()) order.push_back(it - logical.begin());
+  }
+  return std::ranges::is_sorted(order) ? std::vector<int64_t>{} : order;
+}
+
+/// The output of a pointwise op whose memory order nobody set takes that of the operand asked first
+/// that has all its axes, so that an order travels on without a copy.
+bool inheritOrder(Expr* expr) {
+  TensorView* out = expr->outputs()[0];
+  if (!expr->op().isPointwise() || out->hasAllocation()) return false;
+  const OpCall call(*out->fusion(), expr->op(), expr->args());
+  for (const int i : expr->op().referenceOrder(call)) {
+    const TensorView* in = expr->input(static_cast<size_t>(i));
+    const auto axes = in->domain().withoutReductions(in->domain().logical());
+    const bool has_all = in->ndim() == out->ndim() && std::ranges::all_of(axes, [&](int32_t a) {
+      return !in->domain().id(a)->isBroadcast();
+    });
+    if (!has_all) continue;
+    const std::vector<int64_t> order = memoryOrder(in);
+    if (order.empty()) return false;
+    std::vector<int64_t> stride_order(order.size());
+    for (size_t k = 0; k < order.size(); ++k) {
+      stride_order[static_cast<size_t>(order[k])] = static_cast<int64_t>(order.size() - 1 - k);
+    }
+    out->setStrideOrder(stride_order, "finalize-allocation");
+    return true;
+  }
+  return false;
+}
+
+/// Parallel axes first (stream, z, y, x), the rest in order.
+bool orderLoop(TensorView* tv) {
+  std::vector<int32_t> loop = tv->domain().loop();
+  const auto rank = [&](int32_t i) {
+    const ParallelType p = tv->domain().id(i)->getParallelType();
+    if (p == ParallelType::Stream) return 0;
+    return isDeviceType(p) ? 1 + static_cast<int>(p) : 10;
+  };
+  std::ranges::stable_sort(loop, {}, rank);
+  if (loop == tv->domain().loop()) return false;
+  tv->domain().setLoop(std::move(loop));
+  return true;
+}
+
+void checkAgreement(const TensorView* tv) {
+  for (const ParallelType p : kDeviceTypes) {
+    const auto loop = shardedAxis(tv, p, DomainKind::Loop);
+    const auto memory = shardedAxis(tv, p, DomainKind::Allocation);
+    if (loop.has_value() == memory.has_value() && (!loop || loop->id == memory->id)) continue;
+    fail("finalize-allocation: ", at(tv), " is divided over ", p, " in its ",
+         loop ? "loop" : "allocation", " domain but not in its ", loop ? "allocation" : "loop",
+         " domain. Call set_allocation_as_loop, or leave the allocation to the library.");
+  }
+}
+
+}  // namespace
+
+static bool finalizeAllocation(Fusion& fusion) {
+  bool changed = false;
+  for (Expr* expr : fusion.exprs()) changed = inheritOrder(expr) || changed;
+  for (TensorView* tv : fusion.usedTvs()) {
+    changed = alignAllocationWithLoop(tv) || changed;
+    changed = orderLoop(tv) || changed;
+    checkAgreement(tv);
+  }
+  return changed;
+}
+
+MESHFUSE_REGISTER_PASS(finalizeAllocation, "finalize-allocation",
+                       "Makes every allocation domain the memory order that the user set, else the "
+                       "operand's (pointwise ops), else the logical order, with the device splits of "
+                       "the loop domain repeated in place. Device axes come first in the loop.");
+
+}  // namespace meshfuse

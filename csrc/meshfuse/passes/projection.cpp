@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <meshfuse/base/error.h>
+#include <meshfuse/passes/projection.h>
+#include <meshfuse/ops/op_def.h>
+#include <meshfuse/schedule/sharding.h>
+
+#include <algorithm>
+
+namespace meshfuse {
+namespace {
+
+/// Builds the key of an axis by walking up to the axes that map to factors.
+class PathReader {
+ public:
+  PathReader(const Expr* expr, const TensorView* tv, size_t operand, bool is_output)
+      : expr_(expr), tv_(tv), operand_(operand),
+        mapped_(is_output ? tv->domain().root()
+                          : tv->domain().withoutReductions(tv->domain().logical())) {}
+
+  /// nullopt: the axis leads to one that maps to no factor.
+  std::optional<FactorSplit> read(int32_t id) {
+    FactorSplit out;
+    if (!walk(id, out)) return std::nullopt;
+    return out;
+  }
+
+ private:
+  enum Code : int64_t { kFactor = -1, kSplit = -2, kMerge = -3 };
+
+  bool walk(int32_t id, FactorSplit& out) const {
+    const auto it = std::ranges::find(mapped_, id);
+    if (it != mapped_.end()) {
+      const auto factors = expr_->factors().axis(operand_, static_cast<size_t>(it - mapped_.begin()));
+      if (factors.empty()) return false;
+      for (const int32_t f : factors) {
+        out.key.insert(out.key.end(), {kFactor, f});
+        out.factors.push_back(f);
+      }
+      return true;
+    }
+    const Transform* t = tv_->domain().definition(id);
+    if (t == nullptr) return false;
+    if (t->kind == Transform::Merge) {
+      out.key.push_back(kMerge);
+      return walk(t->in[0], out) && walk(t->in[1], out);
+    }
+    // Which digit of the split axis this is: the outer one of `count` parts, or the inner one. Both
+    // forms of a split are the same digit when the extents are known and agree.
+    const ScalarPool& pool = tv_->fusion()->scalars();
+    const bool outer = t->out[0] == id;
+    const auto extent = pool.constInt(tv_->domain().id(t->in[0])->getMaybeExpandedExtent());
+    const auto factor = pool.constInt(t->factor);
+    int64_t inner_form = t->inner ? 1 : 0;
+    int64_t amount = factor.value_or(-static_cast<int64_t>(t->factor.id) - 2);
+    if (extent && factor && *factor > 0 && *extent % *factor == 0 && t->inner) {
+      inner_form = 0;
+      amount = *extent / *factor;
+    }
+    out.key.insert(out.key.end(), {kSplit, outer ? 1 : 0, inner_form, amount});
+    return walk(t->in[0], out);
+  }
+
+  const Expr* expr_;
+  const TensorView* tv_;
+  size_t operand_;
+  std::vector<int32_t> mapped_;
+};
+
+std::string factorLabel(const Expr* expr, int32_t f) {
+  const std::string& label = expr->factors().factor(f).label;
+  return label.empty() ? concat("factor ", f) : label;
+}
+
+bool divides(const FactorSplit& split, int32_t factor) {
+  return std::ranges::find(split.factors, factor) != split.factors.end();
+}
+
+}  // namespace
+
+bool holdsFactor(const Expr* expr, size_t operand, int32_t factor) {
+  const FactorMap& map = expr->factors();
+  for (size_t axis = 0; axis < map.numAxes(operand); ++axis) {
+    const auto factors = map.axis(operand, axis);
+    if (std::ranges::find(factors, factor) != factors.end()) return true;
+  }
+  return false;
+}
+
+std::vector<OperandProjection> project(const Expr* expr, ParallelType p) {
+  std::vector<OperandProjection> rows;
+  const auto add = [&](const TensorView* tv, bool is_output) {
+    OperandProjection row{.tensor = tv, .is_output = is_output, .split = {}, .reduced = {}};
+    PathReader reader(expr, tv, rows.size(), is_output);
+    const bool one_device = tv->hasDeviceMesh() && tv->getDeviceMesh().hasParallelType(p) &&
+                            tv->getDeviceMesh().size(p) == 1;
+    if (const auto axis = shardedAxis(tv, p); axis && !one_device) {
+      row.split = reader.read(axis->id);
+      row.divides_unmapped = !row.split.has_value() && !tv->domain().id(axis->id)->isBroadcast();
+    }
+    if (const auto axis = reducedAxis(tv, p); axis && is_output && !one_device) {
+      row.reduced = reader.read(*axis);
+    }
+    rows.push_back(std::move(row));
+  };
+  for (const TensorView* tv : expr->inputs()) add(tv, false);
+  for (const TensorView* tv : expr->outputs()) add(tv, true);
+  return rows;
+}
+
+std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p) {
+  const auto rows = project(expr, p);
+  const auto axis = pythonName(p);
+  for (const OperandProjection& row : rows) {
+    if (row.reduced) {
+      return concat(row.tensor->name(), " asks for a reduction of '",
+                    factorLabel(expr, row.reduced->factors[0]), "' across ", axis);
+    }
+    if (row.divides_unmapped) {
+      return concat(row.tensor->name(), " splits an axis over ", axis,
+                    " that the other operands do not have");
+    }
+  }
+  for (const OperandProjection& row : rows) {
+    if (!row.split) continue;
+    for (const int32_t f : row.split->factors) {
+      if (expr->factors().factor(f).kind == FactorKind::Blocking) {
+        return concat(row.tensor->name(), " splits '", factorLabel(expr, f), "' over ", axis,
+                      ", which ", expr->op().name(), " needs whole");
+      }
+      for (size_t o = 0; o < rows.size(); ++o) {
+        const OperandProjection& other = rows[o];
+        if (!holdsFactor(expr, o, f)) continue;
+        if (other.split && other.split->key == row.split->key) continue;
+        const bool partial = other.is_output && expr->factors().factor(f).kind == FactorKind::Reduction;
+        const std::string first = concat(row.tensor->name(), " splits '", factorLabel(expr, f), "' over ", axis);
+        if (partial) {
+          return concat(first, ", so each device has a part of the sum that ", other.tensor->name(), " is");
+        }
+        if (other.split && divides(*other.split, f)) {
+          return concat(first, " in another way than ", other.tensor->name(), " does");
+        }
+        return concat(first, ", ", other.tensor->name(), " holds '", factorLabel(expr, f), "' unsplit");
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How the operands of one operation divide its factors over one mesh axis. Changes nothing.
+#pragma once
+#include <meshfuse/ir/fusion.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+/// The way in which an operand divides a factor: the path from the factor to the device axis,
+/// written down so that equal keys mean "each device has the same part".
+struct FactorSplit {
+  std::vector<int64_t> key;      // path of splits and merges, with factors as leaves
+  std::vector<int32_t> factors;  // factors that it divides
+};
+
+/// What one operand says about one mesh axis.
+struct OperandProjection {
+  const TensorView* tensor = nullptr;
+  bool is_output = false;
+  std::optional<FactorSplit> split;  // nothing: not divided over the mesh axis
+  bool divides_unmapped = false;     // a device axis over an axis that maps to no factor
+  std::optional<FactorSplit> reduced;  // output: its reduction axis is divided
+};
+
+/// One row per operand, inputs first.
+std::vector<OperandProjection> project(const Expr* expr, ParallelType p);
+
+/// Whether operand `o` of the factor map has an axis that runs over factor `f`.
+bool holdsFactor(const Expr* expr, size_t operand, int32_t factor);
+
+/// Why the operation cannot run without communication over mesh axis `p`: a sentence that names the
+/// tensors; nullopt when it is local.
+std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p);
+
+}  // namespace meshfuse

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From a Fusion (after the passes) and one set of inputs to a plan. Everything that can fail because
+// of sizes, types or devices fails here, before the first step runs.
+#include <meshfuse/base/error.h>
+#include <meshfuse/ops/torch_types.h>
+#include <meshfuse/plan/plan.h>
+#include <meshfuse/schedule/sharding.h>
+#include <meshfuse/text/ir_text.h>
+
+#include <algorithm>
+
+namespace meshfuse {
+
+class PlanBuilder {
+ public:
+  PlanBuilder(std::shared_ptr<const Fusion> fusion, std::span<const InputValue> inputs,
+              std::span<const int64_t> devices, int64_t device_count)
+      : fusion_(*fusion), inputs_(inputs), devices_(devices), device_count_(device_count),
+        slot_of_(fusion->tensors().size(), -1), alias_of_(fusion->tensors().size(), -1),
+        plan_(std::make_shared<Plan>(fusion)) {}
+
+  std::shared_ptr<const Plan> build(Signature signature) {
+    plan_->signature = std::move(signature);
+    exprs_ = fusion_.exprs();
+    checkInputs();
+    for (const Expr* expr : exprs_) {
+      try {
+        addStep(expr);
+      } catch (Error& error) {
+        error.addNote(concat("while compiling ", toString(expr), sourceText(expr->loc())));
+        throw;
+      }
+    }
+    for (const FusionOutput& output : fusion_.outputs()) addOutput(output);
+    freeSlots();
+    plan_->evaluator = evaluator();
+    return std::move(plan_);
+  }
+
+ private:
+  ExpressionEvaluator& evaluator() { return plan_->evaluator; }
+
+  std::string sourceText(SourceLoc loc) const {
+    const std::string where = fusion_.describe(loc);
+    return where.empty() ? "" : " (" + where + ")";
+  }
+
+  bool holds(const DeviceMesh& mesh) const {
+    return mesh.empty() || std::ranges::any_of(devices_, [&](int64_t d) { return mesh.has(d); });
+  }
+  bool allHold(const DeviceMesh& mesh) const {
+    return mesh.empty() || std::ranges::all_of(devices_, [&](int64_t d) { return mesh.has(d); });
+  }
+
+  void checkInputs() {
+    const size_t n = fusion_.inputs().size();
+    MESHFUSE_CHECK(inputs_.size() == n, "execute: expected ", n, " inputs, but ", inputs_.size(),
+                   " were given. Pass one value per define_tensor and define_scalar, in order.");
+    checkMeshes();
+    std::optional<c10::Device> device;
+    for (size_t i = 0; i < n; ++i) {
+      const Val& declared = fusion_.inputs()[i];
+      if (const auto* tv = std::get_if<TensorView*>(&declared)) {
+        bindTensor(*tv, static_cast<int64_t>(i), device);
+      } else {
+        checkScalar(std::get<Scalar>(declared), static_cast<int64_t>(i));
+        plan_->inputs.push_back(-1);
+      }
+    }
+  }
+
+  void checkMeshes() {
+    for (const DeviceMesh& mesh : fusion_.meshes()) {
+      MESHFUSE_CHECK(mesh.maxDeviceId() < device_count_, "execute: ", mesh.toString(),
+                     " needs device ", mesh.maxDeviceId(), ", but the communicator has ",
+                     device_count_, " devices (0 to ", device_count_ - 1,
+                     "). Start more ranks, or use a smaller mesh.");
+    }
+  }
+
+  void bindTensor(const TensorView* tv, int64_t position, std::optional<c10::Device>& device) {
+    const auto* tensor = std::get_if<at::Tensor>(&inputs_[static_cast<size_t>(position)]);
+    MESHFUSE_CHECK(tensor != nullptr, "Expected input ", position, ", ", toString(tv),
+                   ", to be an at::Tensor but got scalar ",
+                   tensor == nullptr ? toString(std::get<ScalarValue>(inputs_[static_cast<size_t>(position)])) : "",
+                   ". Pass a tensor for ", at(tv), ".");
+    MESHFUSE_CHECK(tensor->defined(), "Expected input ", position, ", ", toString(tv),
+                   ", to be a tensor, but got an undefined one. Pass a tensor for ", at(tv), ".");
+    const bool cpu_scalar = tensor->dim() == 0 && tensor->is_cpu();
+    if (!cpu_scalar && holds(tv->getDeviceMesh())) {
+      MESHFUSE_CHECK(!device || *device == tensor->device(),
+                     "execute: Inputs are not all on the same device or don't match selection! "
+                     "Input ", position, " (", at(tv), ") is on ", tensor->device().str(),
+                     ", an earlier one on ", device ? device->str() : "",
+                     ". Move all inputs to one device.");
+      device = tensor->device();
+    }
+    if (holds(tv->getDeviceMesh())) evaluator().bind(tv, *tensor, position);
+    slotOf(tv) = plan_->num_slots;
+    aliasOf(tv) = plan_->num_slots;
+    plan_->inputs.push_back(plan_->num_slots++);
+  }
+
+  void checkScalar(Scalar s, int64_t position) {
+    const DataType want = fusion_.scalars().dtype(s);
+    const InputValue& given = inputs_[static_cast<size_t>(position)];
+    if (const auto* tensor = std::get_if<at::Tensor>(&given)) {
+      fail("Expected input ", position, ", ", toString(fusion_, s), ", to be a scalar but got ",
+           toDataType(tensor->scalar_type()), " tensor of rank ", tensor->dim(),
+           ". Pass a Python number.");
+    }
+    const ScalarValue& value = std::get<ScalarValue>(given);
+    const DataType have = dtypeOf(value);
+    const bool fits = isComplex(want) || (isFloating(want) && !isComplex(have)) ||
+                      (isIntegral(want) && (have == DataType::Int || have == DataType::Bool)) ||
+                      (want == DataType::Bool && have == DataType::Bool);
+    MESHFUSE_CHECK(fits, "Scalar value ", toString(value),
+                   " is not compatible with the expected data type: ", want, ". It was given as input ",
+                   position, ", ", toString(fusion_, s), ".");
+  }
+
+  void addStep(const Expr* expr) {
+    evaluator().checkConstraints(expr);
+    Step step{.call = OpCall(const_cast<Fusion&>(fusion_), expr->op(), expr->args()),
+              .in = {}, .out = {}, .free_after = {}, .dynamic_scalars = {}, .text = toString(expr)};
+    for (const TensorView* in : expr->inputs()) step.in.push_back(slotOf(in));
+    const TensorView* first = expr->outputs().at(0);
+    if (first->hasDeviceMesh()) {
+      step.mesh = &first->getDeviceMesh();
+      if (!allHold(*step.mesh)) plan_->every_device_runs = false;
+    }
+    const bool runs_here = holds(first->getDeviceMesh());
+    for (const TensorView* out : expr->outputs()) {
+      slotOf(out) = plan_->num_slots++;
+      step.out.push_back(slotOf(out));
+      step.call.want_.push_back(runs_here ? localLayout(out, evaluator()) : Layout{});
+      step.call.result_types_.push_back(out->dtype());
+    }
+    if (expr->op().cachedInfo().is_view) aliasOf(first) = aliasOf(expr->input(0));
+    bindScalars(step);
+    plan_->steps.push_back(std::move(step));
+  }
+
+  void bindScalars(Step& step) {
+    const auto& args = step.call.args();
+    step.call.values_.resize(args.size());
+    for (size_t p = 0; p < args.size(); ++p) {
+      const auto* s = std::get_if<Scalar>(&args[p]);
+      if (s == nullptr) continue;
+      if (const auto value = evaluator().evaluateValue(*s)) {
+        step.call.values_[p] = *value;
+      } else {
+        step.dynamic_scalars.push_back(p);
+        plan_->has_dynamic_scalars = true;
+      }
+    }
+  }
+
+  void addOutput(const FusionOutput& output) {
+    PlanOutput out;
+    if (const auto* s = std::get_if<Scalar>(&output.value)) {
+      out.scalar = *s;
+      out.dtype = fusion_.scalars().dtype(*s);
+      plan_->has_dynamic_scalars = true;
+      plan_->outputs.push_back(out);
+      return;
+    }
+    const auto* tv = std::get<TensorView*>(output.value);
+    out.slot = slotOf(tv);
+    out.dtype = tv->dtype();
+    MESHFUSE_ASSERT(out.slot >= 0, tv->name(), " is an output that nothing computes");
+    // A result of a view may be an input's memory, and the caller owns what it gets.
+    const bool shares_input = aliasOf(tv) >= 0 && !tv->isFusionInput();
+    const bool twice = std::ranges::any_of(plan_->outputs, [&](const PlanOutput& o) {
+      return o.slot >= 0 && o.alias_input < 0 &&
+             (o.slot == out.slot || (root_alias(o.slot) && root_alias(o.slot) == root_alias(out.slot)));
+    });
+    out.copy = shares_input || twice;
+    if (holds(tv->getDeviceMesh())) out.layout = localLayout(tv, evaluator());
+    if (output.alias != nullptr) {
+      for (size_t i = 0; i < fusion_.inputs().size(); ++i) {
+        if (fusion_.inputs()[i] == Val(output.alias)) out.alias_input = static_cast<int32_t>(i);
+      }
+    }
+    if (tv->hasDeviceMesh() && !allHold(tv->getDeviceMesh())) {
+      plan_->every_device_runs = false;
+      out.mesh = &tv->getDeviceMesh();
+      out.outside_sizes = outsideSizes(tv);
+    }
+    plan_->outputs.push_back(std::move(out));
+  }
+
+  /// What a device outside the mesh returns: size 0 in every divided axis, in axis 0 when none is.
+  std::vector<int64_t> outsideSizes(const TensorView* tv) {
+    std::vector<int64_t> sizes;
+    for (const int32_t i : tv->domain().withoutReductions(tv->domain().logical())) {
+      sizes.push_back(evaluator().evaluate(tv->domain().id(i)->getMaybeExpandedExtent()).value_or(0));
+    }
+    if (sizes.empty()) return {0};
+    bool sharded = false;
+    for (const ParallelType p : kDeviceTypes) {
+      const int64_t axis = getShardedLogicalAxis(tv, p);
+      if (axis < 0) continue;
+      sizes[static_cast<size_t>(axis)] = 0;
+      sharded = true;
+    }
+    if (!sharded) sizes[0] = 0;
+    return sizes;
+  }
+
+  /// Slot whose memory a slot shares through views, itself included; nullopt when none is known.
+  std::optional<Slot> root_alias(Slot slot) const {
+    for (size_t i = 0; i < slot_of_.size(); ++i) {
+      if (slot_of_[i] == slot && alias_of_[i] >= 0) return alias_of_[i];
+    }
+    return std::nullopt;
+  }
+
+  void freeSlots() {
+    std::vector<bool> kept(static_cast<size_t>(plan_->num_slots), false);
+    for (const Slot s : plan_->inputs) {
+      if (s >= 0) kept[static_cast<size_t>(s)] = true;
+    }
+    for (const PlanOutput& out : plan_->outputs) {
+      if (out.slot >= 0) kept[static_cast<size_t>(out.slot)] = true;
+    }
+    for (size_t i = plan_->steps.size(); i-- > 0;) {
+      Step& step = plan_->steps[i];
+      for (const std::vector<Slot>* list : {&step.in, &step.out}) {
+        for (const Slot s : *list) {
+          if (kept[static_cast<size_t>(s)]) continue;
+          kept[static_cast<size_t>(s)] = true;
+          step.free_after.push_back(s);
+        }
+      }
+    }
+  }
+
+  Slot& slotOf(const TensorView* tv) { return slot_of_[static_cast<size_t>(tv->id())]; }
+  Slot& aliasOf(const TensorView* tv) { return alias_of_[static_cast<size_t>(tv->id())]; }
+
+  const Fusion& fusion_;
+  std::span<const InputValue> inputs_;
+  std::span<const int64_t> devices_;
+  int64_t device_count_;
+  std::vector<Slot> slot_of_;
+  std::vector<Slot> alias_of_;  // by tensor: slot of the input or result whose memory it may share
+  std::vector<Expr*> exprs_;
+  std::shared_ptr<Plan> plan_;
+};
+
+std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
+                                    std::span<const InputValue> inputs, Signature signature,
+                                    std::span<const int64_t> local_devices, int64_t device_count) {
+  return PlanBuilder(std::move(fusion), inputs, local_devices, device_count)
+      .build(std::move(signature));
+}
+
+std::string Plan::toString() const {
+  std::ostringstream out;
+  const auto list = [&](const std::vector<int64_t>& values) {
+    out << "(";
+    for (size_t i = 0; i < values.size(); ++i) out << (i > 0 ? ", " : "") << values[i];
+    out << ")";
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    out << "input " << i << (inputs[i] < 0 ? ": scalar" : concat(": slot ", inputs[i])) << "\n";
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    out << "step " << i << ": " << step.text;
+    for (size_t k = 0; k < step.out.size(); ++k) {
+      out << " -> slot " << step.out[k] << " sizes ";
+      list(step.call.want(k).sizes);
+      out << " strides ";
+      list(step.call.want(k).strides);
+    }
+    out << "\n";
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const PlanOutput& o = outputs[i];
+    out << "output " << i << ": ";
+    out << (o.slot < 0 ? "scalar" : concat("slot ", o.slot)) << (o.copy ? " (copied)" : "");
+    if (o.alias_input >= 0) out << " into the memory of input " << o.alias_input;
+    out << "\n";
+  }
+  return out.str();
+}
+
+}  // namespace meshfuse
