@@ -136,6 +136,14 @@ TEST_F(IrText, MeshWithNamesKeepsThem) {
             (std::vector<std::string>{"dp", "t\"p"}));
 }
 
+constexpr const char* kRFactor =
+    R"(T0: f32[i0{4}, i1{8}]
+T1: f32[i0{8}, i1{6}]
+T3 = matmul(T0, T1): f32[i0{4}, i1{6}, r2{8}] { i3{2}@x, r4{4} = split r2 outer 2; logical i0 i1 i3 r4 } mesh(x=2)
+T2 = sum(T3, dims=[2]): f32[i0{4}, i1{6}, r2{2}] mesh(x=2)
+return T2
+)";
+
 TEST_F(IrText, RFactorOfMatmul) {
   const DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
   TensorView* a = concrete({4, 8});
@@ -143,16 +151,10 @@ TEST_F(IrText, RFactorOfMatmul) {
   TensorView* c = matmul(a, b);
   fusion.addOutput(c);
   c->setDeviceMesh(mesh);
-  c->outerSplit(1, 3);  // made before the split that becomes part of the definition
   c->outerSplit(-1, 2);
   TensorView* partial = c->rfactor({-1});
   partial->axis(-2)->parallelize(ParallelType::DIDx);
-  EXPECT_EQ(roundTrip(fusion), R"(T0: f32[i0{4}, i1{8}]
-T1: f32[i0{8}, i1{6}]
-T3 = matmul(T0, T1): f32[i0{4}, i1{6}, r2{8}] { i5{2}@x, r6{4} = split r2 outer 2; logical i0 i1 i5 r6; i3{3}, i4{2} = split i1 outer 3 } mesh(x=2)
-T2 = sum(T3, dims=[2]): f32[i0{4}, i1{6}, r2{2}] { i3{3}, i4{2} = split i1 outer 3 } mesh(x=2)
-return T2
-)");
+  EXPECT_EQ(roundTrip(fusion), kRFactor);
 }
 
 TEST_F(IrText, RFactorOfOneOfTwoReductions) {
@@ -228,9 +230,9 @@ TEST_F(IrText, OptionalOperandsAndDefaults) {
   fusion.addOutput(broadcast(w, {false, true, false}));
   fusion.addOutput(permute(x, {2, 0, 1}));
   const std::string text = roundTrip(fusion);
-  for (const char* call : {"linear(T0, T1):", "linear(T0, T1, T2):",
-                           "sum(T0, dims=[0, -1], keepdim=true):", "=[false, true, false]):",
-                           "=[2, 0, 1]):"}) {
+  for (const char* call :
+       {"linear(T0, T1):", "linear(T0, T1, T2):", "sum(T0, dims=[0, -1], keepdim=true):",
+        "=[false, true, false]):", "=[2, 0, 1]):"}) {
     EXPECT_NE(text.find(call), std::string::npos) << call << " is not in\n" << text;
   }
 }
@@ -249,8 +251,9 @@ TEST_F(IrText, NamesAreUsedOnce) {
   TensorView* c = relu(b);
   c->setName("not a name");
   fusion.addOutput(c);
-  EXPECT_EQ(roundTrip(fusion),
-            "T1: f32[i0{4}]\nT1_1 = relu(T1): f32[i0{4}]\nT2 = relu(T1_1): f32[i0{4}]\nreturn T2\n");
+  EXPECT_EQ(
+      roundTrip(fusion),
+      "T1: f32[i0{4}]\nT1_1 = relu(T1): f32[i0{4}]\nT2 = relu(T1_1): f32[i0{4}]\nreturn T2\n");
 }
 
 TEST_F(IrText, OperationsThatNoOutputNeedsAreLeftOut) {
@@ -281,8 +284,22 @@ TEST(IrTextCanonical, HandWritten) {
   expectCanonical("a: f32[i0{a.0}, i1{8}]\nb = relu(a): f32[i0{a.0}, i1{8}]\nreturn b\n");
   expectCanonical("a: f32[i0{6}, r1{4}]\nreturn a\n");
   expectCanonical("a: f32[i0{6}] { i1{2}@stream, i2{3} = split i0 outer 2 }\nreturn a\n");
+  // An rfactor after another split: the numbers of the definition's transforms are the later ones.
+  expectCanonical(
+      "a: f32[i0{4}, i1{8}]\n"
+      "b: f32[i0{4}, r1{8}] { i4{2}@x, r5{4} = split r1 outer 2; logical i0 i4 r5; "
+      "i2{2}, i3{2} = split i0 outer 2; loop i4 i2 i3 r5; alloc i4 i0 r5 } mesh(x=2)\n"
+      "return b\n");
   expectCanonical("n: f32[i0{(max(n.0, 8))}]\nreturn n, n.0, (add(n.0, 2))\n");
   expectCanonical("mesh: f32[i0{6}@x] mesh(x=6)\nloop = relu(mesh): f32[i0{6}]\nreturn loop\n");
+}
+
+TEST(IrTextCanonical, ReductionOfAScheduledTensor) {
+  expectCanonical(
+      "a: f32[i0{4}, i1{8}]\n"
+      "b = relu(a): f32[i0{4}, i1{8}] { i2{2}, i3{2} = split i0 outer 2 }\n"
+      "c = sum(b, dims=[0]): f32[r0{4}, i1{8}] { r2{2}, r3{2} = split r0 outer 2 }\n"
+      "return c\n");
 }
 
 TEST(IrTextCanonical, FreeLayoutIsMadeCanonical) {
@@ -335,9 +352,11 @@ TEST(PrintedTensor, ShowsScheduleAndMesh) {
   TensorView* a = makeContigTensor(2, DataType::BFloat16);
   a->setDeviceMesh({0, 1});
   a->outerSplit(0, 2)->axis(0)->parallelize(ParallelType::DIDx);
-  EXPECT_EQ(toString(a), "T0_l___bfloat[ideviceIdx.x2{2}, iS3{( ceilDiv(i0, 2) )}, iS1{i1}] "
-                         "(DeviceMesh{0 1})");
-  TensorView* b = TensorViewBuilder().shape({1, -1}).contiguity(Contiguity{std::nullopt, std::nullopt}).build();
+  EXPECT_EQ(toString(a),
+            "T0_l___bfloat[ideviceIdx.x2{2}, iS3{( ceilDiv(i0, 2) )}, iS1{i1}] "
+            "(DeviceMesh{0 1})");
+  TensorView* b =
+      TensorViewBuilder().shape({1, -1}).contiguity(Contiguity{std::nullopt, std::nullopt}).build();
   EXPECT_EQ(toString(b), "T1_l_float[bS4{1}, bS5{1 ex i2}]");
 }
 
