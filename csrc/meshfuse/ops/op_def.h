@@ -41,6 +41,7 @@ struct OpInfo {
   std::vector<Param> params;
   std::string doc;
   bool is_view = false;  // the local result may share memory with the first tensor
+  std::vector<std::string> results = {"out"};  // names of the results, for stubs and docs
 };
 
 /// Sizes and strides of a local tensor, in elements, in order of its logical axes.

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The communicator in Python, the simulated mesh, and what Python must do for a waiting rank.
+#include "bind.h"
+
+#include <meshfuse/comm/communicator.h>
+
+namespace meshfuse::python {
+namespace {
+
+/// Makes a communicator the current one of this thread until release().
+class GuardHandle {
+ public:
+  explicit GuardHandle(std::shared_ptr<Communicator> communicator)
+      : keep_(std::move(communicator)),
+        guard_(std::make_unique<CommunicatorGuard>(keep_.get())) {}
+  void release() { guard_.reset(); }
+
+ private:
+  std::shared_ptr<Communicator> keep_;
+  std::unique_ptr<CommunicatorGuard> guard_;
+};
+
+/// The process-wide communicator is never destroyed, so nothing is lost by not owning it.
+std::shared_ptr<Communicator> instance() {
+  return {std::shared_ptr<void>(), &Communicator::instance()};
+}
+
+std::vector<int64_t> localRanks(const Communicator& self) {
+  return {self.localRanks().begin(), self.localRanks().end()};
+}
+
+/// Lets Ctrl-C reach a rank that waits in a communication.
+void checkSignals() {
+  if (!Py_IsInitialized()) return;
+  const py::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+void reportFailure(const std::string& reason) {
+  Communicator* communicator = Communicator::existing();
+  if (communicator != nullptr && communicator->size() > 1) communicator->reportFailure(reason);
+}
+
+void shutdown(bool failed) {
+  if (Communicator* communicator = Communicator::existing()) communicator->shutdown(failed);
+  setInterruptCheck({});  // the interpreter ends before this library does
+}
+
+/// Whether a communicator of more than one process exists already.
+bool isDistributed() {
+  Communicator* communicator = Communicator::existing();
+  return communicator != nullptr && communicator->isAvailable() && communicator->size() > 1;
+}
+
+}  // namespace
+
+void bindCommunicator(py::module_& module) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  py::class_<Communicator, std::shared_ptr<Communicator>>(module, "Communicator")
+      .def("size", &Communicator::size)
+      .def("rank", &Communicator::rank)
+      .def("local_size", &Communicator::localSize)
+      .def("local_rank", &Communicator::localRank)
+      .def("local_ranks", &localRanks)
+      .def("is_available", &Communicator::isAvailable)
+      .def("backend", &Communicator::backend)
+      .def("barrier", &Communicator::barrier, Release(), "Waits until every rank arrives.");
+
+  py::class_<GuardHandle>(module, "CommunicatorGuard")
+      .def(py::init<std::shared_ptr<Communicator>>(), py::arg("communicator"))
+      .def("release", &GuardHandle::release);
+
+  module.def("communicator", &instance, Release(),
+             "The communicator of this thread or process; the first call starts it.");
+  module.def("make_simulated_communicator",
+             [](int64_t size) -> std::shared_ptr<Communicator> {
+               return makeSimulatedCommunicator(size);
+             },
+             py::arg("size"));
+  module.def("report_failure", &reportFailure, Release(), py::arg("reason"),
+             "Tells the other ranks that this one failed.");
+  module.def("shutdown", &shutdown, Release(), py::arg("failed"), "Leaves the group, at exit.");
+  module.def("is_distributed", &isDistributed, Release());
+  module.def("communication_timeout", &communicationTimeout);
+  setInterruptCheck(&checkSignals);
+}
+
+}  // namespace meshfuse::python

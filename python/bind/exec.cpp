@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Execution in Python. The path of a call that is compiled already: one function of one argument
+// reads the inputs, lets go of the interpreter lock, runs the plan and wraps the results.
+#include "bind.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <meshfuse/exec/executor.h>
+#include <meshfuse/schedule/sharding.h>
+#include <meshfuse/text/ir_text.h>
+
+namespace meshfuse::python {
+namespace {
+
+using Cache = FusionExecutorCache;
+using Inputs = std::vector<InputValue>;
+
+at::Tensor plainTensor(PyObject* object, size_t position) {
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  if (tensor.key_set().has(c10::DispatchKey::Python)) [[unlikely]] {
+    throw py::type_error("execute: input " + std::to_string(position) + " is a " +
+                         py::type::of(object).attr("__name__").cast<std::string>() +
+                         ", not a plain tensor. Pass its local tensor, for a DTensor x.to_local().");
+  }
+  return tensor;
+}
+
+void read(PyObject* inputs, Inputs& result);
+
+void readOne(PyObject* item, Inputs& result) {
+  if (THPVariable_Check(item)) {
+    result.emplace_back(plainTensor(item, result.size()));
+  } else if (const auto number = numberIn(item)) {
+    result.emplace_back(*number);
+  } else if (isSequence(item)) {
+    read(item, result);
+  } else {
+    throw py::type_error("execute: input " + std::to_string(result.size()) + " is " +
+                         py::repr(item).cast<std::string>() +
+                         ". Inputs are torch tensors, bools, ints of at most 64 bits, floats and "
+                         "complex numbers.");
+  }
+}
+
+/// Appends the values of an iterable; lists inside it are flattened.
+void read(PyObject* inputs, Inputs& result) {
+  if (THPVariable_Check(inputs)) {
+    throw py::type_error("execute: expected a list of inputs, but got a tensor. Write [x].");
+  }
+  const auto list = py::reinterpret_steal<py::object>(
+      PySequence_Fast(inputs, "execute: expected a list of inputs"));
+  if (!list) throw py::error_already_set();
+  const auto n = static_cast<size_t>(PySequence_Fast_GET_SIZE(list.ptr()));
+  result.reserve(result.size() + n);
+  for (size_t i = 0; i < n; ++i) readOne(PySequence_Fast_ITEMS(list.ptr())[i], result);
+}
+
+Inputs readInputs(PyObject* inputs) {
+  Inputs result;
+  read(inputs, result);
+  return result;
+}
+
+/// A new list.
+PyObject* wrap(std::vector<at::Tensor>&& outputs) {
+  auto list = py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
+  if (!list) throw py::error_already_set();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    PyObject* item = THPVariable_Wrap(std::move(outputs[i]));
+    if (item == nullptr) throw py::error_already_set();
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), item);
+  }
+  return list.release().ptr();
+}
+
+PyObject* execute(Cache& cache, PyObject* inputs) {
+  Inputs values = readInputs(inputs);
+  std::vector<at::Tensor> outputs;
+  {
+    const py::gil_scoped_release release;
+    outputs = cache.run(std::move(values));
+  }
+  return wrap(std::move(outputs));
+}
+
+constexpr const char* kRunnerName = "meshfuse.FusionExecutorCache";
+
+PyObject* runnerBody(PyObject* self, PyObjects args, PyObject* /*names*/) {
+  auto* cache = static_cast<std::shared_ptr<Cache>*>(PyCapsule_GetPointer(self, kRunnerName));
+  return execute(**cache, args[0]);
+}
+
+PyObject* runnerEntry(PyObject* self, PyObject* inputs) {
+  return guarded(runnerBody, self, PyObjects(&inputs, 1), nullptr);
+}
+
+PyMethodDef runner_method = {"execute", runnerEntry, METH_O, "Runs the program on these inputs."};
+
+/// A function of one argument, the inputs; cheaper to call than a bound method.
+py::object runner(const std::shared_ptr<Cache>& self) {
+  auto* keep = new std::shared_ptr<Cache>(self);
+  const py::capsule capsule(keep, kRunnerName,
+                            [](void* p) { delete static_cast<std::shared_ptr<Cache>*>(p); });
+  return py::reinterpret_steal<py::object>(
+      PyCFunction_NewEx(&runner_method, capsule.ptr(), nullptr));
+}
+
+std::vector<std::vector<at::Tensor>> executeAll(Cache& self, const std::vector<py::object>& ranks,
+                                                Communicator& communicator) {
+  std::vector<Inputs> values;
+  values.reserve(ranks.size());
+  for (const py::object& inputs : ranks) values.push_back(readInputs(inputs.ptr()));
+  const py::gil_scoped_release release;
+  return self.runAll(values, communicator);
+}
+
+py::dict stats(const Cache& self) {
+  const ExecutionStats& s = self.stats();
+  return py::dict(py::arg("runs") = s.runs.load(), py::arg("compiles") = s.compiles.load(),
+                  py::arg("relayouts") = s.relayouts.load());
+}
+
+std::string planText(const Cache& self) {
+  const auto plan = self.lastPlan();
+  MESHFUSE_CHECK(plan != nullptr, "plan: Invalid fusion definition! It was not executed yet. Call "
+                                  "execute first; a plan depends on the sizes of the inputs.");
+  return plan->toString();
+}
+
+/// How a result is divided: its mesh, and a tensor axis per mesh axis.
+struct Sharding {
+  DeviceMesh mesh;
+  std::array<int64_t, kDeviceTypes.size()> axes;
+};
+
+Sharding shardingOf(const TensorView* tv) {
+  Sharding result{tv->getDeviceMesh(), {}};
+  for (const ParallelType p : kDeviceTypes) {
+    result.axes[static_cast<size_t>(meshAxisOffset(p))] = getShardedLogicalAxis(tv, p);
+  }
+  return result;
+}
+
+std::vector<const TensorView*> visibleOutputs(const Fusion& fusion) {
+  std::vector<const TensorView*> result;
+  for (const FusionOutput& out : fusion.outputs()) {
+    const auto* tv = std::get_if<TensorView*>(&out.value);
+    if (out.alias == nullptr) result.push_back(tv == nullptr ? nullptr : *tv);
+  }
+  return result;
+}
+
+/// One per visible output; none when no tensor of the program has a mesh.
+std::vector<Sharding> outputShardings(Cache& self) {
+  MESHFUSE_CHECK(self.lastPlan() != nullptr, "get_output_shardings: Invalid fusion definition! It "
+                                             "was not executed yet. Call execute first.");
+  const auto fusion = self.compiledFusion();
+  std::vector<Sharding> result;
+  if (fusion->meshes().empty()) return result;
+  for (const TensorView* tv : visibleOutputs(*fusion)) {
+    result.push_back(tv == nullptr ? Sharding{{}, {-1, -1, -1}} : shardingOf(tv));
+  }
+  return result;
+}
+
+int64_t axisShardedOn(const Sharding& self, ParallelType type) {
+  MESHFUSE_CHECK(isDeviceType(type), "axis_sharded_on: ", type, " is not a mesh axis. Ask for "
+                                     "ParallelType.mesh_x, mesh_y or mesh_z.");
+  return self.axes[static_cast<size_t>(meshAxisOffset(type))];
+}
+
+/// The global tensor of visible output `index`, from the parts of all local ranks.
+at::Tensor unshardOutput(Cache& self, size_t index, const std::vector<at::Tensor>& parts,
+                         const std::vector<int64_t>& devices) {
+  const auto fusion = self.compiledFusion();
+  const TensorView* tv = visibleOutputs(*fusion).at(index);
+  return tv == nullptr || !tv->hasDeviceMesh() ? parts.at(0) : unshardTensor(parts, devices, tv);
+}
+
+}  // namespace
+
+void bindExecutor(py::module_& module) {
+  py::class_<Sharding>(module, "Sharding")
+      .def_readonly("mesh", &Sharding::mesh)
+      .def("axis_sharded_on", &axisShardedOn, py::arg("parallel_type"),
+           "Tensor axis that is divided over the mesh axis, -1 when replicated.");
+
+  py::class_<Cache, std::shared_ptr<Cache>>(module, "FusionExecutorCache")
+      .def(py::init([](std::shared_ptr<Fusion> fusion, int64_t, bool) {
+             return std::make_shared<Cache>(std::move(fusion));
+           }),
+           py::arg("fusion"), py::arg("fusion_id") = 0, py::arg("auto_schedule") = true)
+      .def("runner", &runner)
+      .def("run_all", &executeAll, py::arg("inputs"), py::arg("communicator"))
+      .def("run",
+           [](Cache& self, const py::object& inputs) {
+             return py::reinterpret_steal<py::object>(execute(self, inputs.ptr()));
+           })
+      .def("is_compiled",
+           [](Cache& self, const py::object& inputs, int64_t) {
+             return self.isCompiled(readInputs(inputs.ptr()));
+           },
+           py::arg("inputs"), py::arg("device") = 0)
+      .def("fusion", [](const Cache& self) { return self.fusion(); })
+      .def("stats", &stats)
+      .def("compiled_ir", [](Cache& self) { return irText(*self.compiledFusion()); })
+      .def("plan", &planText)
+      .def("was_run", [](const Cache& self) { return self.lastPlan() != nullptr; })
+      .def("get_output_shardings", &outputShardings)
+      .def("unshard_output", &unshardOutput, py::arg("index"), py::arg("parts"),
+           py::arg("devices"));
+
+  module.def("unshard_tensor",
+             [](const std::vector<at::Tensor>& parts, const std::vector<int64_t>& devices,
+                const TensorView& tv) { return unshardTensor(parts, devices, &tv); },
+             py::arg("parts"), py::arg("devices"), py::arg("tv"),
+             "The global tensor, from the parts that the devices hold.");
+}
+
+}  // namespace meshfuse::python

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Tensors, their axes and operations in Python.
+#include "bind.h"
+
+#include <meshfuse/ir/printer.h>
+#include <meshfuse/text/ir_text.h>
+
+namespace meshfuse::python {
+namespace {
+
+using Tv = std::shared_ptr<TensorView>;
+
+std::vector<ScalarHandle> shape(const Tv& self) {
+  std::vector<ScalarHandle> sizes;
+  for (IterDomain* id : self->getLogicalDomain()) {
+    if (!id->isReduction()) sizes.push_back({fusionOf(*self), id->getMaybeExpandedExtent()});
+  }
+  return sizes;
+}
+
+ScalarHandle size(const Tv& self, int64_t dim) {
+  const auto sizes = shape(self);
+  const auto n = static_cast<int64_t>(sizes.size());
+  const int64_t place = dim < 0 ? dim + n : dim;
+  MESHFUSE_CHECK(place >= 0 && place < n, "size: Tried to access out of boundary index ",
+                 AtAxis{dim}, " of ", at(self.get()), ". total index: ", n, ".");
+  return sizes[static_cast<size_t>(place)];
+}
+
+std::string domainString(const DomainHandle& self) { return domainText(self.tensor.get()); }
+
+std::string scalarString(const ScalarHandle& self) {
+  return extentText(*self.fusion, self.scalar);
+}
+
+ScalarHandle extent(const std::shared_ptr<IterDomain>& self) {
+  return {fusionOf(*self->tensor()), self->extent()};
+}
+
+void parallelizeNamed(IterDomain& self, const std::string& name) {
+  const DeviceMesh& mesh = self.tensor()->getDeviceMesh();
+  const auto type = mesh.axisNamed(name);
+  MESHFUSE_CHECK(type.has_value(), "parallelize: ", mesh.toString(), " of ", at(self.tensor()),
+                 " has no axis named '", name,
+                 "'. Set a mesh whose names=(...) hold that name first, or use ParallelType.");
+  markCaller(*self.tensor()->fusion());
+  self.parallelize(*type);
+}
+
+std::shared_ptr<Fusion> fusionOfExpr(const Expr& expr) {
+  return fusionOf(expr.outputs().empty() ? *expr.inputs().at(0) : *expr.outputs()[0]);
+}
+
+}  // namespace
+
+TensorClass bindIr(py::module_& module) {
+  TensorClass tensor(module, "TensorView");
+  tensor.def_property_readonly("ndim", &TensorView::ndim)
+      .def_property_readonly("index", &TensorView::id)
+      .def_property_readonly("name", &TensorView::name)
+      .def("dtype", &TensorView::dtype)
+      .def("shape", &shape)
+      .def("size", &size, py::arg("dim"))
+      .def("domain", [](const Tv& self) { return DomainHandle{self}; })
+      .def("get_logical_domain",
+           [](const Tv& self) { return shareAll(fusionOf(*self), self->getLogicalDomain()); })
+      .def("get_loop_domain",
+           [](const Tv& self) { return shareAll(fusionOf(*self), self->getLoopDomain()); })
+      .def("get_root_domain",
+           [](const Tv& self) { return shareAll(fusionOf(*self), self->getRootDomain()); })
+      .def("get_allocation_domain",
+           [](const Tv& self) { return shareAll(fusionOf(*self), self->getAllocationDomain()); })
+      .def("get_contiguity", &TensorView::getContiguity)
+      .def("has_root", &TensorView::hasRoot)
+      .def("has_allocation", &TensorView::hasAllocation)
+      .def("has_reduction", &TensorView::hasReduction)
+      .def("has_device_mesh", &TensorView::hasDeviceMesh)
+      .def("get_device_mesh", &TensorView::getDeviceMesh, py::return_value_policy::copy)
+      .def("is_symbolic", [](const TensorView&) { return true; })
+      .def("is_tensor", [](const TensorView&) { return true; })
+      .def("is_cpu_scalar", &TensorView::isCpuScalar)
+      .def("is_fusion_input", &TensorView::isFusionInput)
+      .def("is_fusion_output", &TensorView::isFusionOutput)
+      .def("definition", [](const Tv& self) { return share(fusionOf(*self), self->definition()); })
+      .def("uses", [](const Tv& self) { return shareAll(fusionOf(*self), self->uses()); })
+      .def("fusion", [](const TensorView& self) { return fusionOf(self); })
+      .def("__hash__", [](const TensorView& self) { return std::hash<const void*>()(&self); })
+      .def("__str__", [](const TensorView& self) { return toString(&self); })
+      .def("__repr__", [](const TensorView& self) { return toString(&self); });
+
+  py::class_<DomainHandle>(module, "TensorDomain")
+      .def("__str__", &domainString)
+      .def("__repr__", &domainString);
+
+  py::class_<IterDomain, std::shared_ptr<IterDomain>>(module, "IterDomain")
+      .def("extent", &extent)
+      .def("is_reduction", &IterDomain::isReduction)
+      .def("is_broadcast", &IterDomain::isBroadcast)
+      .def("is_device_dim", &IterDomain::isDeviceDim)
+      .def("get_parallel_type", &IterDomain::getParallelType)
+      .def(
+          "parallelize",
+          [](IterDomain& self, ParallelType type) {
+            markCaller(*self.tensor()->fusion());
+            self.parallelize(type);
+          },
+          py::arg("parallel_type"))
+      .def("parallelize", &parallelizeNamed, py::arg("mesh_axis"))
+      .def("__hash__", [](const IterDomain& self) { return std::hash<const void*>()(&self); })
+      .def("__eq__", [](const IterDomain& self, const IterDomain& o) { return &self == &o; })
+      .def("__eq__", [](const IterDomain&, const py::object&) { return false; })
+      .def("__str__", [](const IterDomain& self) { return toString(&self); })
+      .def("__repr__", [](const IterDomain& self) { return toString(&self); });
+
+  py::class_<Expr, std::shared_ptr<Expr>>(module, "Expr")
+      .def_property_readonly("op", [](const Expr& self) { return self.op().name(); })
+      .def("input", [](const Expr& self, size_t i) { return share(fusionOfExpr(self), self.input(i)); })
+      .def("output", [](const Expr& self, size_t i) { return share(fusionOfExpr(self), self.output(i)); })
+      .def("inputs", [](const Expr& self) { return shareAll(fusionOfExpr(self), self.inputs()); })
+      .def("outputs", [](const Expr& self) { return shareAll(fusionOfExpr(self), self.outputs()); })
+      .def("__hash__", [](const Expr& self) { return std::hash<const void*>()(&self); })
+      .def("__eq__", [](const Expr& self, const Expr& o) { return &self == &o; })
+      .def("__eq__", [](const Expr&, const py::object&) { return false; })
+      .def("__str__", [](const Expr& self) { return toString(&self); })
+      .def("__repr__", [](const Expr& self) { return toString(&self); });
+  return tensor;
+}
+
+void bindScalar(py::module_& module) {
+  py::class_<ScalarHandle>(module, "Scalar")
+      .def("dtype", [](const ScalarHandle& self) { return self.fusion->scalars().dtype(self.scalar); })
+      .def("is_symbolic",
+           [](const ScalarHandle& self) { return !self.fusion->scalars().isConst(self.scalar); })
+      .def("is_tensor", [](const ScalarHandle&) { return false; })
+      .def("definition", [](const ScalarHandle&) { return py::none(); })
+      .def("uses", [](const ScalarHandle&) { return py::list(); })
+      .def("__hash__",
+           [](const ScalarHandle& self) {
+             return std::hash<const void*>()(self.fusion.get()) ^ static_cast<size_t>(self.scalar.id);
+           })
+      .def("__str__", &scalarString)
+      .def("__repr__", &scalarString);
+}
+
+}  // namespace meshfuse::python

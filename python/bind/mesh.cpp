@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// DeviceMesh in Python, and a device's part of a global tensor.
+#include "bind.h"
+
+#include <meshfuse/comm/communicator.h>
+#include <meshfuse/eval/allocation.h>
+
+namespace meshfuse::python {
+namespace {
+
+using Names = std::vector<std::string>;
+
+DeviceMesh fromList(const std::vector<int64_t>& devices, const Names& names) {
+  return DeviceMesh(devices, {}, names);
+}
+
+/// From a torch tensor (or another array) of ids; its shape is the mesh's.
+DeviceMesh fromArray(const py::object& devices, const Names& names) {
+  if (!py::hasattr(devices, "flatten") || !py::hasattr(devices, "shape")) {
+    throw py::type_error("DeviceMesh: expected a sequence of ints or a tensor of ints, but got " +
+                         py::repr(devices).cast<std::string>());
+  }
+  const auto ids = devices.attr("flatten")().attr("tolist")().cast<std::vector<int64_t>>();
+  return DeviceMesh(ids, devices.attr("shape").cast<std::vector<int64_t>>(), names);
+}
+
+py::tuple shape(const DeviceMesh& self) {
+  return py::tuple(py::cast(std::vector<int64_t>(self.shape().begin(), self.shape().end())));
+}
+
+py::object indexOf(const DeviceMesh& self, int64_t device) {
+  if (!self.has(device)) return py::none();
+  return py::tuple(py::cast(self.multiDimensionalIndexOf(device)));
+}
+
+size_t hash(const DeviceMesh& self) {
+  return static_cast<size_t>(py::hash(py::make_tuple(self.vector(), shape(self))));
+}
+
+at::Tensor shard1D(const DeviceMesh& self, const at::Tensor& tensor, int64_t axis,
+                   std::optional<int64_t> device) {
+  const int64_t id = device ? *device : Communicator::instance().deviceId();
+  return shardTensor1D(tensor, axis, self, id);
+}
+
+at::Tensor shard(const at::Tensor& tensor, const TensorView& tv, std::optional<int64_t> device) {
+  return shardTensor(tensor, &tv, device ? *device : Communicator::instance().deviceId());
+}
+
+}  // namespace
+
+void bindMesh(py::module_& module) {
+  py::class_<DeviceMesh>(module, "DeviceMesh")
+      .def(py::init(&fromList), py::arg("devices"), py::arg("names") = Names())
+      .def(py::init(&fromArray), py::arg("devices"), py::arg("names") = Names())
+      .def_property_readonly("size", [](const DeviceMesh& self) { return self.size(); })
+      .def_property_readonly("shape", &shape)
+      .def_property_readonly("rank", &DeviceMesh::rank)
+      .def_property_readonly("devices", &DeviceMesh::vector)
+      .def_property_readonly("names", [](const DeviceMesh& self) { return py::tuple(py::cast(self.names())); })
+      .def("shard_tensor", &shard1D, py::arg("tensor"), py::arg("axis"),
+           py::arg("device_id") = py::none(),
+           "The block of `axis` that a device holds, of even blocks over the flattened mesh.")
+      .def("index_of", &indexOf, py::arg("device"), "Coordinates of a device, or None.")
+      .def("slice_of", &DeviceMesh::getSlice, py::arg("device"), py::arg("parallel_type"),
+           "Devices that differ from `device` only along that mesh axis.")
+      .def("__eq__", [](const DeviceMesh& self, const DeviceMesh& o) { return self == o; })
+      .def("__eq__", [](const DeviceMesh&, const py::object&) { return false; })
+      .def("__hash__", &hash)
+      .def("__repr__", &DeviceMesh::toString)
+      .def("__str__", &DeviceMesh::toString);
+
+  module.def("shard_tensor", &shard, py::arg("tensor"), py::arg("tv"),
+             py::arg("device") = py::none(),
+             "A device's part of a global tensor, as `tv` is sharded.");
+}
+
+}  // namespace meshfuse::python

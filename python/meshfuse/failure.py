@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What happens when this process fails or ends: log, tell the other ranks, leave the group."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+from . import _C
+from .exceptions import PeerError
+
+_log = logging.getLogger("meshfuse")
+_process = os.getpid()
+_watching = False
+_failed = False
+
+
+def log_once(error: BaseException, doing: str) -> None:
+    """Log an exception at ERROR, unless it was logged already on its way up."""
+    if not getattr(error, "_meshfuse_logged", False):
+        error._meshfuse_logged = True  # type: ignore[attr-defined]
+        _log.error("Exception occurred while %s: %s: %s", doing, type(error).__name__, error)
+
+
+def report(error: Exception, doing: str) -> None:
+    """Log an exception once and, with more ranks than one, keep them from waiting for this one."""
+    log_once(error, doing)
+    watch()
+    if _watching and not isinstance(error, PeerError):
+        _C.report_failure(_text(type(error), error))
+
+
+def watch() -> None:
+    """Notice uncaught exceptions, once this process is one of several ranks."""
+    global _watching
+    if _watching or not _C.is_distributed():
+        return
+    _watching = True
+    previous = sys.excepthook
+    previous_thread = threading.excepthook
+
+    def excepthook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        previous(kind, error, trace)
+        _process_failed(kind, error)
+
+    def thread_excepthook(args: Any) -> None:
+        previous_thread(args)
+        if args.exc_type is not SystemExit:
+            _process_failed(args.exc_type, args.exc_value)
+
+    sys.excepthook = excepthook
+    threading.excepthook = thread_excepthook
+
+
+def _process_failed(kind: type[BaseException], error: BaseException | None) -> None:
+    global _failed
+    _failed = True
+    sys.stderr.flush()
+    _C.report_failure(_text(kind, error))
+
+
+def _text(kind: type[BaseException], error: BaseException | None) -> str:
+    return f"{kind.__name__}: {error}" if str(error) else kind.__name__
+
+
+def _leave() -> None:
+    if os.getpid() == _process:  # not in a child made by fork
+        _C.shutdown(_failed)
+
+
+atexit.register(_leave)

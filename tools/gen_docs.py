@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes docs/ops.md and docs/passes.md from the registries.
+
+Usage: PYTHONPATH=python python tools/gen_docs.py [--check]
+
+With --check nothing is written; the exit code is 1 when a file is out of date.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from meshfuse import _C
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTE = "<!-- Written by tools/gen_docs.py. -->\n"
+
+
+def op_text(info: dict[str, Any]) -> str:
+    """Return the section of one op."""
+    results = ", ".join(info["results"])
+    arrow = f" -> {results}" if len(info["results"]) == 1 else f" -> ({results})"
+    text = f"## {info['name']}\n\n```python\n{info['signature']}{arrow}\n```\n\n{info['doc']}\n"
+    others = [
+        f"`{alias}` for `{name}`" for name, _, _, _, aliases in info["params"] for alias in aliases
+    ]
+    if others:
+        text += f"\nAlso accepted as keywords: {', '.join(others)}.\n"
+    return text
+
+
+def ops_text() -> str:
+    """Return docs/ops.md."""
+    head = (
+        "# Ops\n\nCallable as `fd.ops.<name>` and, on the active definition, as "
+        "`meshfuse.ops.<name>`. Shapes are global shapes; dims may be negative.\n\n"
+    )
+    return NOTE + head + "\n".join(op_text(info) for info in _C.registered_ops())
+
+
+def passes_text() -> str:
+    """Return docs/passes.md."""
+    order = " → ".join(f"`{name}`" for name in _C.pipeline())
+    head = (
+        "# Passes\n\nA pass changes a program and leaves its values as they are. "
+        f"Before compilation these run, in this order: {order}.\n\n"
+        '`python -c "from meshfuse import _C; print(_C.run_pass(text, name))"` runs one on a '
+        "program's text form.\n\n"
+    )
+    sections = (f"## {name}\n\n{doc}\n" for name, doc in _C.registered_passes())
+    return NOTE + head + "\n".join(sections)
+
+
+def main() -> int:
+    """Write the pages, or check them."""
+    texts = {"ops.md": ops_text(), "passes.md": passes_text()}
+    stale = [
+        name
+        for name, text in texts.items()
+        if not (DOCS / name).exists() or (DOCS / name).read_text() != text
+    ]
+    if "--check" in sys.argv[1:]:
+        for name in stale:
+            print(f"docs/{name} is out of date: run tools/gen_docs.py", file=sys.stderr)
+        return 1 if stale else 0
+    DOCS.mkdir(exist_ok=True)
+    for name in stale:
+        (DOCS / name).write_text(texts[name])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
