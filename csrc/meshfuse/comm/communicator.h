@@ -16,8 +16,8 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  /// The communicator of this thread: an active simulated mesh, else the process-wide one, which the
-  /// first call makes (select.cpp): MPI when started by mpirun, else a group of one.
+  /// The communicator of this thread: an active simulated mesh, else the process-wide one, which
+  /// the first call makes (select.cpp): MPI when started by mpirun, else a group of one.
   static Communicator& instance();
   /// The process-wide one if it exists already, else nullptr; never initialises anything.
   static Communicator* existing();
@@ -50,7 +50,8 @@ class Communicator {
 void setInterruptCheck(std::function<void()> check);
 void checkInterrupt();
 
-/// Seconds from MESHFUSE_TIMEOUT, default 300. Throws Error on a value that is not a positive number.
+/// Seconds from MESHFUSE_TIMEOUT, default 300. Throws Error on a value that is not a positive
+/// number.
 double communicationTimeout();
 
 std::unique_ptr<Communicator> makeSingleCommunicator();
@@ -66,15 +67,20 @@ class CommunicatorGuard {
   ~CommunicatorGuard();
   CommunicatorGuard(const CommunicatorGuard&) = delete;
   CommunicatorGuard& operator=(const CommunicatorGuard&) = delete;
+
+ private:
+  Communicator* communicator_;
 };
 
-/// Rank, size, local rank and local size as the launcher's environment variables say; absent when
-/// not started by a launcher (python_api 7).
+/// Rank, size, local rank and local size as the launcher's environment variables say. The defaults
+/// stand for what they don't say; rank and size are found together or not at all.
 struct LauncherEnv {
   int64_t rank = 0, size = 1, local_rank = 0, local_size = 1;
   bool found = false;
-  bool mpi = false;  // Open MPI's variables were found
+  bool local_found = false;  // local_rank and local_size too
+  bool mpi = false;          // started by an mpirun (Open MPI's or MPICH's variables were found)
 };
+/// Throws Error when a variable is set to something that cannot be a rank or size.
 LauncherEnv readLauncherEnv();
 
 }  // namespace meshfuse

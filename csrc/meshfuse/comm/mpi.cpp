@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The plugin libmeshfuse_mpi.so. A rank that waits polls three things: the collective itself, what
+// other ranks tell (mpi_control.h), and the clock, so that it never waits for a rank that is gone.
+#include <meshfuse/base/error.h>
+#include <meshfuse/comm/mpi_control.h>
+#include <meshfuse/comm/mpi_plugin.h>
+#include <meshfuse/comm/waiting.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <optional>
+
+namespace meshfuse {
+namespace {
+
+constexpr double kPatienceAfterFailure = 3;  // seconds for the others to notice and leave
+
+/// Whether MPI was initialised here, and not by the program (mpi4py, say): then we finalise it.
+bool joinMpi() {
+  int finalized = 0, initialized = 0, provided = MPI_THREAD_SINGLE;
+  MPI_Finalized(&finalized);
+  MESHFUSE_CHECK(
+      finalized == 0,
+      "Communicator: MPI was finalised already. Call Communicator.instance() before that.");
+  MPI_Initialized(&initialized);
+  if (initialized == 0)
+    checkMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  else
+    checkMpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+  MESHFUSE_CHECK(provided >= MPI_THREAD_SERIALIZED, "Communicator: MPI runs with thread level ",
+                 provided, ". Initialise it with MPI_Init_thread and MPI_THREAD_SERIALIZED (",
+                 MPI_THREAD_SERIALIZED, ") or higher, or leave it to meshfuse.");
+  return initialized == 0;
+}
+
+/// A communicator of our own, so that our messages never meet the program's.
+MPI_Comm duplicateWorld() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  checkMpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+  checkMpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return comm;
+}
+
+std::string listRanks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += concat(i == 0 ? "" : ", ", ranks[i]);
+  return text;
+}
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator();
+
+  std::string_view backend() const override { return "mpi"; }
+  int64_t size() const override { return size_; }
+  std::span<const int64_t> localRanks() const override { return {&rank_, 1}; }
+  int64_t rank() const override { return rank_; }
+  int64_t localSize() const override { return local_size_; }
+  int64_t localRank() const override { return local_rank_; }
+  bool isAvailable() const override { return launcher_.found; }
+
+  void barrier() override;
+  void reportFailure(std::string_view reason) noexcept override;
+  void shutdown(bool failed) noexcept override;
+
+ private:
+  /// Makes collective calls of several threads follow one another.
+  std::unique_lock<std::timed_mutex> takeTurn();
+  /// Number of the call that begins. Throws when it cannot succeed any more.
+  int64_t beginCall(std::string_view what);
+  /// Polls until `request` is done; `what` and `call` name it in messages.
+  void wait(MPI_Request* request, std::string_view what, int64_t call);
+  bool step(MPI_Request* request, std::string_view what, int64_t call, const Backoff& backoff);
+  bool someoneWaitsIn(int64_t call) const;
+  void announceWaiting(int64_t call);
+
+  void checkUsable(std::string_view what) const;
+  void throwIfPeerGone(std::string_view what, int64_t call);
+  [[noreturn]] void closeBecauseOf(int r, const MpiControl::Peer& peer, std::string_view what,
+                                   int64_t call);
+  [[noreturn]] void giveUp(std::string_view what, int64_t call);
+  [[noreturn]] void close(int culprit, const std::string& reason, const std::string& message);
+
+  bool waitUntilOthersLeft(bool failed);
+  bool othersLeft();
+  bool inOtherProcess() const { return getpid() != process_; }
+  int self() const { return static_cast<int>(rank_); }
+
+  const double timeout_ = communicationTimeout();  // first: it throws when the value is wrong
+  const LauncherEnv launcher_ = readLauncherEnv();
+  const bool owns_mpi_ = joinMpi();
+  const pid_t process_ = getpid();
+  MPI_Comm data_ = duplicateWorld();
+  MPI_Comm control_comm_ = duplicateWorld();
+  int64_t rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
+
+  std::timed_mutex turn_;  // held during a collective call; taken before mutex_
+  std::mutex mutex_;       // guards all below, and every use of MPI (it may be only SERIALIZED)
+  MpiControl control_{control_comm_};
+  int64_t calls_ = 0;      // begun
+  int64_t completed_ = 0;  // all up to this one
+  int64_t announced_ = 0;  // the latest one we told others that we wait in
+  std::optional<PeerError> closed_;
+  std::optional<int> blamed_;  // the rank whose failure or departure closed the group
+  bool left_ = false;
+};
+
+MpiCommunicator::MpiCommunicator() {
+  int rank = 0, size = 0;
+  checkMpi(MPI_Comm_rank(data_, &rank), "MPI_Comm_rank");
+  checkMpi(MPI_Comm_size(data_, &size), "MPI_Comm_size");
+  rank_ = rank;
+  size_ = size;
+  MESHFUSE_CHECK(
+      !launcher_.mpi || launcher_.size == size_, "Communicator: mpirun started ", launcher_.size,
+      " ranks but MPI sees ", size_,
+      ". It belongs to another installation than the MPI library that meshfuse was built "
+      "with; use the mpirun of the latter.");
+  if (launcher_.local_found) {  // as launched: MPI's order on the node may be another
+    local_rank_ = launcher_.local_rank;
+    local_size_ = launcher_.local_size;
+    return;
+  }
+  MPI_Comm node = MPI_COMM_NULL;
+  checkMpi(MPI_Comm_split_type(data_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+           "MPI_Comm_split_type");
+  checkMpi(MPI_Comm_rank(node, &rank), "MPI_Comm_rank");
+  checkMpi(MPI_Comm_size(node, &size), "MPI_Comm_size");
+  local_rank_ = rank;
+  local_size_ = size;
+  checkMpi(MPI_Comm_free(&node), "MPI_Comm_free");
+}
+
+// --- Collective calls ----------------------------------------------------------------------------
+
+void MpiCommunicator::barrier() {
+  if (size_ == 1) return;
+  const auto turn = takeTurn();
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int64_t call = beginCall("barrier");
+  {
+    const std::lock_guard lock(mutex_);
+    checkMpi(MPI_Ibarrier(data_, &request), "MPI_Ibarrier");
+  }
+  wait(&request, "barrier", call);
+}
+
+std::unique_lock<std::timed_mutex> MpiCommunicator::takeTurn() {
+  MESHFUSE_CHECK(!inOtherProcess(), "barrier: process ", getpid(), " is a forked child of process ",
+                 process_, ", which is the member of the group. Communicate in the parent only.");
+  std::unique_lock turn(turn_, std::defer_lock);
+  while (!turn.try_lock_for(std::chrono::milliseconds(50))) checkInterrupt();
+  return turn;
+}
+
+int64_t MpiCommunicator::beginCall(std::string_view what) {
+  const std::lock_guard lock(mutex_);
+  checkUsable(what);
+  control_.poll();
+  control_.poll();  // twice: the first may only have moved MPI on, without seeing what that brought
+  const int64_t call = calls_ + 1;
+  throwIfPeerGone(what, call);
+  if (someoneWaitsIn(call)) announceWaiting(call);
+  return calls_ = call;
+}
+
+void MpiCommunicator::wait(MPI_Request* request, std::string_view what, int64_t call) {
+  Backoff backoff;
+  try {
+    while (!step(request, what, call, backoff)) backoff.pause();
+  } catch (const PeerError&) {
+    throw;  // the others know, or have been told
+  } catch (const std::exception& error) {
+    // An interrupt, say. This call cannot be taken up again, so the group ends.
+    reportFailure(concat("stopped waiting in ", what, " (call ", call, "): ", error.what()));
+    throw;
+  } catch (...) {
+    reportFailure(concat("stopped waiting in ", what, " (call ", call, ")"));
+    throw;
+  }
+}
+
+bool MpiCommunicator::step(MPI_Request* request, std::string_view what, int64_t call,
+                           const Backoff& backoff) {
+  const std::lock_guard lock(mutex_);
+  checkUsable(what);
+  int done = 0;
+  checkMpi(MPI_Test(request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+  if (done != 0) {
+    completed_ = call;
+    return true;
+  }
+  if (backoff.spinning()) return false;
+  control_.poll();
+  throwIfPeerGone(what, call);
+  if (someoneWaitsIn(call) || backoff.elapsed() > std::min(1.0, timeout_ / 2))
+    announceWaiting(call);
+  if (backoff.elapsed() > timeout_) giveUp(what, call);
+  return false;
+}
+
+bool MpiCommunicator::someoneWaitsIn(int64_t call) const {
+  return std::ranges::any_of(control_.peers(),
+                             [&](const MpiControl::Peer& peer) { return peer.waiting_in >= call; });
+}
+
+// Told only in slow calls, so that who gives up knows who never came.
+void MpiCommunicator::announceWaiting(int64_t call) {
+  if (announced_ >= call) return;
+  announced_ = call;
+  control_.announce(MpiControl::Kind::Waiting, call);
+}
+
+// --- What ends a group ---------------------------------------------------------------------------
+
+void MpiCommunicator::checkUsable(std::string_view what) const {
+  if (closed_) throw PeerError(*closed_);
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  MESHFUSE_CHECK(!left_ && finalized == 0, what, ": rank ", rank_, " has left the group already (",
+                 left_ ? "at exit" : "MPI is finalised", "). Communicate before that.");
+}
+
+void MpiCommunicator::throwIfPeerGone(std::string_view what, int64_t call) {
+  const auto blame = [&](auto guilty) {
+    for (int r = 0; r < size_; ++r) {
+      const MpiControl::Peer& peer = control_.peers()[static_cast<size_t>(r)];
+      // One that has completed this call did its part in it: the call can still succeed.
+      if (peer.completed < call && guilty(peer)) closeBecauseOf(r, peer, what, call);
+    }
+  };
+  // The cause first, and last those who left because of another.
+  blame([](const MpiControl::Peer& peer) { return peer.failed; });
+  blame([](const MpiControl::Peer& peer) { return peer.left && peer.culprit < 0; });
+  blame([](const MpiControl::Peer& peer) { return peer.left; });
+}
+
+void MpiCommunicator::closeBecauseOf(int r, const MpiControl::Peer& peer, std::string_view what,
+                                     int64_t call) {
+  blamed_ = r;
+  const std::string here = concat(", and rank ", rank_, " waits for it in ", what, " (call ", call,
+                                  "). The group is closed. ");
+  if (!peer.failed) {
+    const std::string fact = concat("rank ", r, " left the group after ", peer.completed,
+                                    " calls because its program ended");
+    close(r, fact,
+          concat(what, ": ", fact, here,
+                 "All ranks must make the same calls: look for a branch that only some take."));
+  }
+  const bool its_own = peer.culprit == r || peer.culprit == self() || peer.culprit < 0;
+  close(its_own ? r : peer.culprit, peer.reason,
+        concat(what, ": rank ", r,
+               peer.culprit == r  ? " failed"
+               : peer.culprit < 0 ? " gave up"
+                                  : concat(" gave up on rank ", peer.culprit),
+               here, "Reason: ", peer.reason));
+}
+
+void MpiCommunicator::giveUp(std::string_view what, int64_t call) {
+  std::vector<int> missing;
+  for (int r = 0; r < size_; ++r) {
+    const MpiControl::Peer& peer = control_.peers()[static_cast<size_t>(r)];
+    if (r != self() && std::max(peer.waiting_in, peer.completed) < call) missing.push_back(r);
+  }
+  const std::string who = missing.empty() ? "no rank in particular" : listRanks(missing);
+  const int culprit = missing.empty() ? -1 : missing.front();
+  const std::string reason = concat("timed out after ", timeout_, " s (MESHFUSE_TIMEOUT) in ", what,
+                                    " (call ", call, ") without ", who);
+  control_.announce(MpiControl::Kind::Failure, completed_, culprit, reason);
+  close(culprit, reason,
+        concat(what, ": rank ", rank_, " ", reason, ". The group is closed. Look why ", who,
+               " did not come; if it is only slow, set MESHFUSE_TIMEOUT to more seconds."));
+}
+
+void MpiCommunicator::close(int culprit, const std::string& reason, const std::string& message) {
+  closed_.emplace(culprit, reason, message);
+  throw PeerError(*closed_);
+}
+
+void MpiCommunicator::reportFailure(std::string_view reason) noexcept {
+  if (inOtherProcess()) return;
+  try {
+    const std::lock_guard lock(mutex_);
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (closed_ || left_ || finalized != 0) return;  // closed: the others know of it already
+    closed_.emplace(
+        self(), std::string(reason),
+        concat("rank ", rank_, " (this one) failed before, which closed the group: ", reason));
+    control_.announce(MpiControl::Kind::Failure, completed_, self(), reason);
+  } catch (...) {  // the job is failing anyway; the others will run into their timeout
+  }
+}
+
+// --- Leaving -------------------------------------------------------------------------------------
+
+void MpiCommunicator::shutdown(bool failed) noexcept {
+  if (inOtherProcess()) return;
+  if (failed) reportFailure("its program ended because of an error");
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      int finalized = 0;
+      MPI_Finalized(&finalized);
+      if (left_ || finalized != 0) return;
+      left_ = true;
+      failed = closed_.has_value();
+      // Before our leaving is heard: others should name the culprit, not who left because of it.
+      if (blamed_) control_.passOn(*blamed_);
+      control_.announce(MpiControl::Kind::Leaving, completed_, blamed_.value_or(-1));
+    }
+    if (!waitUntilOthersLeft(failed)) {
+      std::fprintf(stderr, "meshfuse: rank %d left after an error: %s\n", self(),
+                   closed_ ? closed_->reason().c_str() : "interrupted at exit");
+      std::fflush(nullptr);
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    const std::lock_guard lock(mutex_);
+    if (owns_mpi_) {
+      MPI_Finalize();
+    } else if (!closed_) {  // a closed group may have a collective pending
+      MPI_Comm_free(&data_);
+      MPI_Comm_free(&control_comm_);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "meshfuse: rank %d cannot leave its group: %s\n", self(), error.what());
+  } catch (...) {
+    std::fprintf(stderr, "meshfuse: rank %d cannot leave its group\n", self());
+  }
+}
+
+/// False when a failed rank lost patience. An interrupt counts as failure.
+bool MpiCommunicator::waitUntilOthersLeft(bool failed) {
+  Backoff backoff;
+  double deadline = kPatienceAfterFailure;
+  while (!othersLeft()) {
+    if (failed && backoff.elapsed() > deadline) return false;
+    try {
+      backoff.pause();
+    } catch (...) {
+      if (failed) return false;
+      failed = true;
+      deadline += backoff.elapsed();
+    }
+  }
+  return true;
+}
+
+bool MpiCommunicator::othersLeft() {
+  const std::lock_guard lock(mutex_);
+  control_.poll();
+  if (!control_.allSent()) return false;
+  for (int r = 0; r < size_; ++r)
+    if (r != self() && !control_.peers()[static_cast<size_t>(r)].left) return false;
+  return true;
+}
+
+}  // namespace
+}  // namespace meshfuse
+
+extern "C" meshfuse::Communicator* meshfuseMakeMpiCommunicator() {
+  return new meshfuse::MpiCommunicator;
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Nothing here runs at load time: no MPI and no sockets before the first Communicator::instance().
+#include <meshfuse/base/error.h>
+#include <meshfuse/comm/mpi_plugin.h>
+#include <meshfuse/comm/select.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+namespace meshfuse {
+namespace {
+
+// Never destroyed: exit handlers and threads that outlive main may still ask for it.
+struct ProcessWide {
+  std::mutex mutex;  // held while the communicator is made
+  std::atomic<Communicator*> communicator{nullptr};
+};
+ProcessWide& processWide() {
+  static auto& state = *new ProcessWide;
+  return state;
+}
+
+thread_local std::vector<Communicator*> current;
+
+// A program that returns non-zero failed: its peers must not be waited for.
+void leaveAtExit(int status, void*) {
+  if (Communicator* c = Communicator::existing()) c->shutdown(status != 0);
+}
+
+std::unique_ptr<Communicator> makeChosen() {
+  const LauncherEnv env = readLauncherEnv();
+  const char* wanted = std::getenv("MESHFUSE_BACKEND");
+  switch (chooseBackend(env, wanted ? wanted : "")) {
+    case Backend::Single:
+      return makeSingleCommunicator();
+    case Backend::Mpi:
+      try {
+        return makeMpiCommunicator();
+      } catch (Error& error) {
+        if (env.found)
+          error.addNote(concat("while joining the group as rank ", env.rank, " of ", env.size));
+        throw;
+      }
+    case Backend::MpiIfPluginLoads: {
+      MpiFactory factory = nullptr;
+      try {
+        factory = loadMpiPlugin(mpiPluginPath());
+      } catch (const Error&) {
+        return makeSingleCommunicator();  // one rank: the same thing without MPI
+      }
+      return std::unique_ptr<Communicator>(factory());
+    }
+  }
+  MESHFUSE_ASSERT(false, "unknown Backend");
+}
+
+}  // namespace
+
+Backend chooseBackend(const LauncherEnv& env, std::string_view wanted) {
+  if (wanted == "single") return Backend::Single;
+  if (wanted == "mpi") return Backend::Mpi;
+  MESHFUSE_CHECK(wanted != "c10d",
+                 "MESHFUSE_BACKEND: c10d is not available in this build yet. "
+                 "Available: mpi, single.");
+  MESHFUSE_CHECK(
+      wanted != "simulated",
+      "MESHFUSE_BACKEND: a simulated mesh is not chosen by the "
+      "environment. Use `with meshfuse.simulate(n) as sim:`. Available here: mpi, single.");
+  MESHFUSE_CHECK(
+      wanted.empty(), "MESHFUSE_BACKEND: \"", wanted,
+      "\" is not a backend. Available: mpi, single; or unset it for the automatic choice.");
+  if (env.mpi) return env.size > 1 ? Backend::Mpi : Backend::MpiIfPluginLoads;
+  MESHFUSE_CHECK(env.size == 1, "Communicator: this process was started as rank ", env.rank, " of ",
+                 env.size,
+                 " (variables RANK and WORLD_SIZE, or SLURM_PROCID and SLURM_NTASKS) but "
+                 "not by mpirun, and no other transport is available in this build yet. Start it "
+                 "with mpirun -np ",
+                 env.size,
+                 ", set MESHFUSE_BACKEND=mpi if this launcher starts "
+                 "MPI programs too, or MESHFUSE_BACKEND=single to run every process alone.");
+  return Backend::Single;
+}
+
+Communicator& Communicator::instance() {
+  if (!current.empty()) return *current.back();
+  ProcessWide& state = processWide();
+  if (Communicator* made = state.communicator.load(std::memory_order_acquire)) return *made;
+  const std::lock_guard lock(state.mutex);
+  if (Communicator* made = state.communicator.load(std::memory_order_acquire)) return *made;
+  Communicator* made = makeChosen().release();
+  state.communicator.store(made, std::memory_order_release);
+  // After MPI's own handlers, so that ours runs before them. Python leaves earlier, in its atexit.
+  on_exit(leaveAtExit, nullptr);
+  return *made;
+}
+
+Communicator* Communicator::existing() {
+  return processWide().communicator.load(std::memory_order_acquire);
+}
+
+CommunicatorGuard::CommunicatorGuard(Communicator* communicator) : communicator_(communicator) {
+  MESHFUSE_ASSERT(communicator != nullptr, "CommunicatorGuard without a communicator");
+  current.push_back(communicator);
+}
+
+CommunicatorGuard::~CommunicatorGuard() {
+  // Generators may end in any order, so not simply the last one.
+  const auto at = std::find(current.rbegin(), current.rend(), communicator_);
+  if (at != current.rend()) current.erase(std::next(at).base());
+}
+
+}  // namespace meshfuse

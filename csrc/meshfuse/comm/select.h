@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which communicator a process gets.
+#pragma once
+#include <meshfuse/comm/communicator.h>
+
+namespace meshfuse {
+
+enum class Backend { Single, Mpi, MpiIfPluginLoads };
+
+/// `wanted`: the value of MESHFUSE_BACKEND, empty when unset. Throws Error when the choice is not
+/// known, not available in this build, or when a launcher asks for ranks that nothing here serves.
+Backend chooseBackend(const LauncherEnv& env, std::string_view wanted);
+
+}  // namespace meshfuse
