@@ -133,6 +133,29 @@ TEST(Mpi, FailureReasonMayBeLong) {
   group->shutdown(true);
 }
 
+TEST(Mpi, RefusalOfAllRanksClosesNothing) {
+  const auto group = newGroup();
+  for (int i = 0; i < 3; ++i) {
+    group->reportRefusal("the same on all ranks");
+    group->barrier();
+  }
+  group->reportRefusal("the same on all ranks");
+  if (group->rank() == 0) std::this_thread::sleep_for(300ms);  // the others wait for one to refuse
+  group->barrier();
+}
+
+TEST(Mpi, RefusalOfOneRankEndsTheWait) {
+  const auto group = newGroup();
+  if (group->rank() == 0) {
+    std::this_thread::sleep_for(200ms);
+    group->reportRefusal("bad input on one rank");
+    std::this_thread::sleep_for(500ms);
+  }
+  const PeerError error = peerErrorOf(*group);
+  EXPECT_EQ(error.rank(), 0);
+  expectIn("bad input on one rank", error.what());
+}
+
 TEST(Mpi, PeerThatLeftIsNotWaitedFor) {
   const auto group = newGroup();
   if (group->rank() == 1) {
