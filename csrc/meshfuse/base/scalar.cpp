@@ -242,7 +242,7 @@ Scalar ScalarPool::binary(ScalarOp op, Scalar a, Scalar b) {
         if (cb == 1) return a;
         // An extent over itself; an extent of zero makes this 1 as well, which only an empty
         // tensor can tell from 0.
-        if (a == b) return constant(1);
+        if (a == b) return constant(ScalarValue(int64_t{1}), dtype);
         break;
       case ScalarOp::Min:
       case ScalarOp::Max:
