@@ -62,7 +62,7 @@ class TensorView {
   TensorView* outerSplit(int64_t axis, int64_t factor) { return split(axis, factor, false); }
   TensorView* innerSplit(int64_t axis, int64_t factor) { return split(axis, factor, true); }
   TensorView* merge(int64_t outer, int64_t inner);
-  TensorView* merge(int64_t axis) { return merge(axis, axis + 1); }
+  TensorView* merge(int64_t axis) { return merge(axis, axis == -1 ? nDims() : axis + 1); }
   TensorView* reorder(const std::unordered_map<int64_t, int64_t>& old2new);
   TensorView* reorder(const std::vector<int64_t>& permutation);  // permutation[old] = new
   TensorView* parallelize(int64_t axis, ParallelType p);
