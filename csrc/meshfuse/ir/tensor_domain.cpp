@@ -122,6 +122,7 @@ bool TensorDomain::coversLogical(const std::vector<int32_t>& list) const {
     const Transform& x = transforms_[t];
     const bool split = x.kind == Transform::Split;
     if (at(x.in[0]) == 0 || (!split && at(x.in[1]) == 0)) continue;
+    if (at(x.in[0]) > 1 || (!split && at(x.in[1]) > 1)) return false;
     at(x.in[0]) = 0;
     if (!split) at(x.in[1]) = 0;
     ++at(x.out[0]);
@@ -130,6 +131,7 @@ bool TensorDomain::coversLogical(const std::vector<int32_t>& list) const {
   for (size_t t = transforms_.size(); t-- > definition_transforms_;) {  // loop side: back up
     const Transform& x = transforms_[t];
     if (at(x.out[0]) == 0 && (x.kind == Transform::Merge || at(x.out[1]) == 0)) continue;
+    if (at(x.out[0]) > 1 || (x.kind == Transform::Split && at(x.out[1]) > 1)) return false;
     if (x.kind == Transform::Split && !(present(x.out[0]) && present(x.out[1]))) return false;
     at(x.out[0]) = 0;
     if (x.kind == Transform::Split) at(x.out[1]) = 0;
