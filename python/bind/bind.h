@@ -4,6 +4,7 @@
 #pragma once
 #include <torch/csrc/utils/pybind.h>
 
+#include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
 #include <meshfuse/ir/fusion.h>

@@ -39,7 +39,7 @@ py::object indexOf(const DeviceMesh& self, int64_t device) {
 }
 
 size_t hash(const DeviceMesh& self) {
-  return static_cast<size_t>(py::hash(py::make_tuple(self.vector(), shape(self))));
+  return static_cast<size_t>(py::hash(py::make_tuple(py::tuple(py::cast(self.vector())), shape(self))));
 }
 
 at::Tensor shard1D(const DeviceMesh& self, const at::Tensor& tensor, int64_t axis,
