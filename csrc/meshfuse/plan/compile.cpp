@@ -3,6 +3,7 @@
 // of sizes, types or devices fails here, before the first step runs.
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/torch_types.h>
+#include <meshfuse/ir/printer.h>
 #include <meshfuse/plan/plan.h>
 #include <meshfuse/schedule/sharding.h>
 #include <meshfuse/text/ir_text.h>
@@ -105,7 +106,7 @@ class PlanBuilder {
     const DataType want = fusion_.scalars().dtype(s);
     const InputValue& given = inputs_[static_cast<size_t>(position)];
     if (const auto* tensor = std::get_if<at::Tensor>(&given)) {
-      fail("Expected input ", position, ", ", toString(fusion_, s), ", to be a scalar but got ",
+      fail("Expected input ", position, ", ", extentText(fusion_, s), ", to be a scalar but got ",
            toDataType(tensor->scalar_type()), " tensor of rank ", tensor->dim(),
            ". Pass a Python number.");
     }
@@ -116,7 +117,7 @@ class PlanBuilder {
                       (want == DataType::Bool && have == DataType::Bool);
     MESHFUSE_CHECK(fits, "Scalar value ", toString(value),
                    " is not compatible with the expected data type: ", want, ". It was given as input ",
-                   position, ", ", toString(fusion_, s), ".");
+                   position, ", ", extentText(fusion_, s), ".");
   }
 
   void addStep(const Expr* expr) {
