@@ -215,10 +215,8 @@ std::unique_ptr<Fusion> Fusion::clone() const {
     now.factors_ = expr.factors_;
     now.constraints_ = expr.constraints_;
     now.loc_ = expr.loc_;
-    for (TensorView* out : now.outputs_) {
-      if (expr.outputs_[static_cast<size_t>(&out - now.outputs_.data())]->definition_ == &expr) {
-        out->definition_ = &now;
-      }
+    for (size_t i = 0; i < now.outputs_.size(); ++i) {
+      if (expr.outputs_[i]->definition_ == &expr) now.outputs_[i]->definition_ = &now;
     }
   }
   for (const TensorView& tv : tensors_) {
