@@ -111,6 +111,21 @@ std::vector<int32_t> TensorDomain::withoutReductions(const std::vector<int32_t>&
   return out;
 }
 
+int64_t TensorDomain::logicalPosition(int32_t i) const {
+  while (std::ranges::find(logical_, i) == logical_.end()) {
+    const Transform* t = definition(i);
+    if (t == nullptr) return -1;
+    i = t->in[0];
+  }
+  const bool reduction = id(i)->isReduction();
+  int64_t position = 0;
+  for (const int32_t l : logical_) {
+    if (l == i) break;
+    position += id(l)->isReduction() == reduction ? 1 : 0;
+  }
+  return position;
+}
+
 bool TensorDomain::coversLogical(const std::vector<int32_t>& list) const {
   std::vector<int> count(ids_.size(), 0);
   const auto at = [&](int32_t i) -> int& { return count[static_cast<size_t>(i)]; };

@@ -78,7 +78,7 @@ class TensorView {
   /// `what` names the caller in messages.
   void setStrideOrder(std::span<const int64_t> order, std::string_view what);
   void setContiguity(bool flag);
-  void setContiguity(const Contiguity& contiguity) { domain_.setContiguity(contiguity); }
+  void setContiguity(const Contiguity& contiguity);
 
   bool hasDeviceMesh() const { return mesh_ != nullptr; }
   const DeviceMesh& getDeviceMesh() const;  // an empty mesh when none is set
