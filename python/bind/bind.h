@@ -4,6 +4,7 @@
 #pragma once
 #include <torch/csrc/utils/pybind.h>
 
+#include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
 #include <meshfuse/ir/fusion.h>
@@ -55,7 +56,8 @@ TensorView* tensorIn(py::handle object);
 std::optional<ScalarValue> numberIn(py::handle object);
 /// An int that is not a bool (or an object with __index__); nullopt otherwise.
 std::optional<int64_t> intIn(py::handle object);
-/// A Scalar of `fusion`, or a number made a constant of it. Throws Error on another Fusion's scalar.
+/// A Scalar of `fusion`, or a number made a constant of it. Throws Error on another Fusion's
+/// scalar.
 std::optional<Scalar> scalarIn(Fusion& fusion, py::handle object);
 /// True for list, tuple and other sequences, not for str, bytes and tensors.
 bool isSequence(py::handle object);
@@ -81,8 +83,8 @@ std::string signatureText(const OpInfo& info);
 
 // ---- module.cpp
 /// Runs `body`, which returns a new reference; turns C++ exceptions into Python ones.
-PyObject* guarded(PyObject* (*body)(PyObject*, PyObjects, PyObject*), PyObject* self, PyObjects args,
-                  PyObject* names);
+PyObject* guarded(PyObject* (*body)(PyObject*, PyObjects, PyObject*), PyObject* self,
+                  PyObjects args, PyObject* names);
 
 void bindErrors(py::module_& module);
 void bindTypes(py::module_& module);

@@ -53,16 +53,23 @@ std::optional<Arg> convert(Fusion& fusion, const Param& param, py::handle object
   if (object.is_none()) return param.has_default ? asArg<Arg>(param.default_value) : std::nullopt;
   switch (param.kind) {
     case ParamKind::Tensor:
-    case ParamKind::OptTensor: return asArg(tensorArg(fusion, param.name, object));
-    case ParamKind::TensorOrScalar: return tensorOrScalar(fusion, param.name, object);
+    case ParamKind::OptTensor:
+      return asArg(tensorArg(fusion, param.name, object));
+    case ParamKind::TensorOrScalar:
+      return tensorOrScalar(fusion, param.name, object);
     case ParamKind::TensorList:
       return listOf<TensorView*>(
           object, [&](py::handle item) { return tensorArg(fusion, param.name, item); });
-    case ParamKind::Number: return asArg(scalarIn(fusion, object));
-    case ParamKind::Int: return asArg(intIn(object));
-    case ParamKind::Bool: return asArg(boolIn(object));
-    case ParamKind::IntList: return intList(object);
-    case ParamKind::BoolList: return listOf<bool>(object, boolIn);
+    case ParamKind::Number:
+      return asArg(scalarIn(fusion, object));
+    case ParamKind::Int:
+      return asArg(intIn(object));
+    case ParamKind::Bool:
+      return asArg(boolIn(object));
+    case ParamKind::IntList:
+      return intList(object);
+    case ParamKind::BoolList:
+      return listOf<bool>(object, boolIn);
     case ParamKind::ShapeList:
       return listOf<Scalar>(object, [&](py::handle item) { return scalarIn(fusion, item); });
     case ParamKind::DType:
@@ -138,25 +145,35 @@ py::object results(Fusion& fusion, const std::vector<Val>& values) {
 
 std::string_view typeName(ParamKind kind) {
   switch (kind) {
-    case ParamKind::Tensor: return "TensorView";
-    case ParamKind::OptTensor: return "TensorView | None";
-    case ParamKind::TensorOrScalar: return "TensorView | Scalar | complex";
-    case ParamKind::TensorList: return "Sequence[TensorView]";
-    case ParamKind::Number: return "Scalar | complex";
-    case ParamKind::Int: return "int";
-    case ParamKind::Bool: return "bool";
-    case ParamKind::IntList: return "int | Sequence[int]";
-    case ParamKind::BoolList: return "Sequence[bool]";
-    case ParamKind::ShapeList: return "Sequence[int | Scalar]";
-    case ParamKind::DType: return "DataType";
-    case ParamKind::String: return "str";
+    case ParamKind::Tensor:
+      return "TensorView";
+    case ParamKind::OptTensor:
+      return "TensorView | None";
+    case ParamKind::TensorOrScalar:
+      return "TensorView | Scalar | complex";
+    case ParamKind::TensorList:
+      return "Sequence[TensorView]";
+    case ParamKind::Number:
+      return "Scalar | complex";
+    case ParamKind::Int:
+      return "int";
+    case ParamKind::Bool:
+      return "bool";
+    case ParamKind::IntList:
+      return "int | Sequence[int]";
+    case ParamKind::BoolList:
+      return "Sequence[bool]";
+    case ParamKind::ShapeList:
+      return "Sequence[int | Scalar]";
+    case ParamKind::DType:
+      return "DataType";
+    case ParamKind::String:
+      return "str";
   }
   return "object";
 }
 
-std::string reprOf(py::handle object) {
-  return py::repr(object).cast<std::string>();
-}
+std::string reprOf(py::handle object) { return py::repr(object).cast<std::string>(); }
 
 std::string invokedWith(PyObjects args, PyObject* names) {
   const size_t named = names == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(names));
@@ -188,7 +205,6 @@ py::object defaultValue(const Arg& arg) {
       },
       arg);
 }
-
 
 std::string defaultText(const Arg& arg) {
   if (const auto* type = std::get_if<DataType>(&arg)) {
@@ -229,9 +245,8 @@ py::dict describe(const OpDef& op) {
                                  defaultValue(p.default_value), p.aliases));
   }
   return py::dict(py::arg("name") = op.name(), py::arg("doc") = op.cachedInfo().doc,
-                  py::arg("signature") = signatureText(op.cachedInfo()),
-                  py::arg("params") = params, py::arg("results") = op.cachedInfo().results,
-                  py::arg("call") = makeFunction(op));
+                  py::arg("signature") = signatureText(op.cachedInfo()), py::arg("params") = params,
+                  py::arg("results") = op.cachedInfo().results, py::arg("call") = makeFunction(op));
 }
 
 }  // namespace
@@ -262,8 +277,8 @@ py::object callOpOrThrow(Fusion& fusion, const OpDef& op, PyObjects args, PyObje
   throw py::type_error(op.name() +
                        "(): incompatible function arguments. The following argument types are "
                        "supported:\n    1. " +
-                       signatureText(op.cachedInfo()) + "\n\nInvoked with: " +
-                       invokedWith(args, names));
+                       signatureText(op.cachedInfo()) +
+                       "\n\nInvoked with: " + invokedWith(args, names));
 }
 
 void bindOps(py::module_& module) {
@@ -274,8 +289,10 @@ void bindOps(py::module_& module) {
         for (const OpDef* op : registeredOps()) ops.append(describe(*op));
         return ops;
       },
-      "Of every op: name, doc, signature, params (name, type, has a default, default, other names), "
-      "names of results, and the function to call. The function's first argument is a Fusion, or None for the current one.");
+      "Of every op: name, doc, signature, params (name, type, has a default, default, other "
+      "names), "
+      "names of results, and the function to call. The function's first argument is a Fusion, or "
+      "None for the current one.");
 }
 
 }  // namespace meshfuse::python

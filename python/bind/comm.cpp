@@ -11,8 +11,7 @@ namespace {
 class GuardHandle {
  public:
   explicit GuardHandle(std::shared_ptr<Communicator> communicator)
-      : keep_(std::move(communicator)),
-        guard_(std::make_unique<CommunicatorGuard>(keep_.get())) {}
+      : keep_(std::move(communicator)), guard_(std::make_unique<CommunicatorGuard>(keep_.get())) {}
   void release() { guard_.reset(); }
 
  private:
@@ -77,11 +76,10 @@ void bindCommunicator(py::module_& module) {
 
   module.def("communicator", &instance, Release(),
              "The communicator of this thread or process; the first call starts it.");
-  module.def("make_simulated_communicator",
-             [](int64_t size) -> std::shared_ptr<Communicator> {
-               return makeSimulatedCommunicator(size);
-             },
-             py::arg("size"));
+  module.def(
+      "make_simulated_communicator",
+      [](int64_t size) -> std::shared_ptr<Communicator> { return makeSimulatedCommunicator(size); },
+      py::arg("size"));
   module.def("report_failure", &reportFailure, Release(), py::arg("reason"),
              "Tells the other ranks that this one failed.");
   module.def("report_refusal", &reportRefusal, Release(), py::arg("reason"),

@@ -63,8 +63,8 @@ void translate(std::exception_ptr pointer) {
 
 }  // namespace
 
-PyObject* guarded(PyObject* (*body)(PyObject*, PyObjects, PyObject*), PyObject* self, PyObjects args,
-                  PyObject* names) {
+PyObject* guarded(PyObject* (*body)(PyObject*, PyObjects, PyObject*), PyObject* self,
+                  PyObjects args, PyObject* names) {
   try {
     return body(self, args, names);
   } catch (py::error_already_set& e) {
@@ -77,10 +77,10 @@ PyObject* guarded(PyObject* (*body)(PyObject*, PyObjects, PyObject*), PyObject* 
 
 void bindErrors(py::module_& module) {
   const py::handle runtime_error(PyExc_RuntimeError);
-  error_class = newClass(module, "Error",
-                         py::make_tuple(py::handle(PyExc_ValueError), runtime_error),
-                         "A fault that the caller can mend. Attributes: tensor, axis, rank, each "
-                         "None where unknown.");
+  error_class =
+      newClass(module, "Error", py::make_tuple(py::handle(PyExc_ValueError), runtime_error),
+               "A fault that the caller can mend. Attributes: tensor, axis, rank, each "
+               "None where unknown.");
   internal_class = newClass(module, "InternalError", py::make_tuple(runtime_error),
                             "A fault of meshfuse itself; please report it.");
   unsupported_class =

@@ -18,9 +18,10 @@ using Inputs = std::vector<InputValue>;
 at::Tensor plainTensor(PyObject* object, size_t position) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
   if (tensor.key_set().has(c10::DispatchKey::Python)) [[unlikely]] {
-    throw py::type_error("execute: input " + std::to_string(position) + " is a " +
-                         py::type::of(object).attr("__name__").cast<std::string>() +
-                         ", not a plain tensor. Pass its local tensor, for a DTensor x.to_local().");
+    throw py::type_error(
+        "execute: input " + std::to_string(position) + " is a " +
+        py::type::of(object).attr("__name__").cast<std::string>() +
+        ", not a plain tensor. Pass its local tensor, for a DTensor x.to_local().");
   }
   return tensor;
 }
@@ -63,7 +64,8 @@ Inputs readInputs(PyObject* inputs) {
 
 /// A new list.
 PyObject* wrap(std::vector<at::Tensor>&& outputs) {
-  auto list = py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
+  auto list =
+      py::reinterpret_steal<py::object>(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   if (!list) throw py::error_already_set();
   for (size_t i = 0; i < outputs.size(); ++i) {
     PyObject* item = THPVariable_Wrap(std::move(outputs[i]));
@@ -122,8 +124,9 @@ py::dict stats(const Cache& self) {
 
 std::string planText(const Cache& self) {
   const auto plan = self.lastPlan();
-  MESHFUSE_CHECK(plan != nullptr, "plan: Invalid fusion definition! It was not executed yet. Call "
-                                  "execute first; a plan depends on the sizes of the inputs.");
+  MESHFUSE_CHECK(plan != nullptr,
+                 "plan: Invalid fusion definition! It was not executed yet. Call "
+                 "execute first; a plan depends on the sizes of the inputs.");
   return plan->toString();
 }
 
@@ -152,8 +155,9 @@ std::vector<const TensorView*> visibleOutputs(const Fusion& fusion) {
 
 /// One per visible output; none when no tensor of the program has a mesh.
 std::vector<Sharding> outputShardings(Cache& self) {
-  MESHFUSE_CHECK(self.lastPlan() != nullptr, "get_output_shardings: Invalid fusion definition! It "
-                                             "was not executed yet. Call execute first.");
+  MESHFUSE_CHECK(self.lastPlan() != nullptr,
+                 "get_output_shardings: Invalid fusion definition! It "
+                 "was not executed yet. Call execute first.");
   const auto fusion = self.compiledFusion();
   std::vector<Sharding> result;
   if (fusion->meshes().empty()) return result;
@@ -164,8 +168,9 @@ std::vector<Sharding> outputShardings(Cache& self) {
 }
 
 int64_t axisShardedOn(const Sharding& self, ParallelType type) {
-  MESHFUSE_CHECK(isDeviceType(type), "axis_sharded_on: ", type, " is not a mesh axis. Ask for "
-                                     "ParallelType.mesh_x, mesh_y or mesh_z.");
+  MESHFUSE_CHECK(isDeviceType(type), "axis_sharded_on: ", type,
+                 " is not a mesh axis. Ask for "
+                 "ParallelType.mesh_x, mesh_y or mesh_z.");
   return self.axes[static_cast<size_t>(meshAxisOffset(type))];
 }
 
@@ -196,11 +201,12 @@ void bindExecutor(py::module_& module) {
            [](Cache& self, const py::object& inputs) {
              return py::reinterpret_steal<py::object>(execute(self, inputs.ptr()));
            })
-      .def("is_compiled",
-           [](Cache& self, const py::object& inputs, int64_t) {
-             return self.isCompiled(readInputs(inputs.ptr()));
-           },
-           py::arg("inputs"), py::arg("device") = 0)
+      .def(
+          "is_compiled",
+          [](Cache& self, const py::object& inputs, int64_t) {
+            return self.isCompiled(readInputs(inputs.ptr()));
+          },
+          py::arg("inputs"), py::arg("device") = 0)
       .def("fusion", [](const Cache& self) { return self.fusion(); })
       .def("stats", &stats)
       .def("compiled_ir", [](Cache& self) { return irText(*self.compiledFusion()); })
@@ -210,11 +216,12 @@ void bindExecutor(py::module_& module) {
       .def("unshard_output", &unshardOutput, py::arg("index"), py::arg("parts"),
            py::arg("devices"));
 
-  module.def("unshard_tensor",
-             [](const std::vector<at::Tensor>& parts, const std::vector<int64_t>& devices,
-                const TensorView& tv) { return unshardTensor(parts, devices, &tv); },
-             py::arg("parts"), py::arg("devices"), py::arg("tv"),
-             "The global tensor, from the parts that the devices hold.");
+  module.def(
+      "unshard_tensor",
+      [](const std::vector<at::Tensor>& parts, const std::vector<int64_t>& devices,
+         const TensorView& tv) { return unshardTensor(parts, devices, &tv); },
+      py::arg("parts"), py::arg("devices"), py::arg("tv"),
+      "The global tensor, from the parts that the devices hold.");
 }
 
 }  // namespace meshfuse::python

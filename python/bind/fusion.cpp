@@ -63,7 +63,8 @@ std::shared_ptr<TensorView> defineTensor(const FusionPtr& self, const std::vecto
 
 ScalarHandle constant(const FusionPtr& self, py::handle value, DataType dtype) {
   const auto number = numberIn(value);
-  if (!number) throw py::type_error("define_scalar: the value is not a bool, int, float or complex");
+  if (!number)
+    throw py::type_error("define_scalar: the value is not a bool, int, float or complex");
   const ScalarValue cast = castValue(*number, dtype);
   return {self, self->scalars().constant(cast, dtype)};
 }

@@ -29,9 +29,7 @@ ScalarHandle size(const Tv& self, int64_t dim) {
 
 std::string domainString(const DomainHandle& self) { return domainText(self.tensor.get()); }
 
-std::string scalarString(const ScalarHandle& self) {
-  return extentText(*self.fusion, self.scalar);
-}
+std::string scalarString(const ScalarHandle& self) { return extentText(*self.fusion, self.scalar); }
 
 ScalarHandle extent(const std::shared_ptr<IterDomain>& self) {
   return {fusionOf(*self->tensor()), self->extent()};
@@ -114,8 +112,10 @@ TensorClass bindIr(py::module_& module) {
 
   py::class_<Expr, std::shared_ptr<Expr>>(module, "Expr")
       .def_property_readonly("op", [](const Expr& self) { return self.op().name(); })
-      .def("input", [](const Expr& self, size_t i) { return share(fusionOfExpr(self), self.input(i)); })
-      .def("output", [](const Expr& self, size_t i) { return share(fusionOfExpr(self), self.output(i)); })
+      .def("input",
+           [](const Expr& self, size_t i) { return share(fusionOfExpr(self), self.input(i)); })
+      .def("output",
+           [](const Expr& self, size_t i) { return share(fusionOfExpr(self), self.output(i)); })
       .def("inputs", [](const Expr& self) { return shareAll(fusionOfExpr(self), self.inputs()); })
       .def("outputs", [](const Expr& self) { return shareAll(fusionOfExpr(self), self.outputs()); })
       .def("__hash__", [](const Expr& self) { return std::hash<const void*>()(&self); })
@@ -128,7 +128,8 @@ TensorClass bindIr(py::module_& module) {
 
 void bindScalar(py::module_& module) {
   py::class_<ScalarHandle>(module, "Scalar")
-      .def("dtype", [](const ScalarHandle& self) { return self.fusion->scalars().dtype(self.scalar); })
+      .def("dtype",
+           [](const ScalarHandle& self) { return self.fusion->scalars().dtype(self.scalar); })
       .def("is_symbolic",
            [](const ScalarHandle& self) { return !self.fusion->scalars().isConst(self.scalar); })
       .def("is_tensor", [](const ScalarHandle&) { return false; })
@@ -136,7 +137,8 @@ void bindScalar(py::module_& module) {
       .def("uses", [](const ScalarHandle&) { return py::list(); })
       .def("__hash__",
            [](const ScalarHandle& self) {
-             return std::hash<const void*>()(self.fusion.get()) ^ static_cast<size_t>(self.scalar.id);
+             return std::hash<const void*>()(self.fusion.get()) ^
+                    static_cast<size_t>(self.scalar.id);
            })
       .def("__str__", &scalarString)
       .def("__repr__", &scalarString);

@@ -39,7 +39,8 @@ py::object indexOf(const DeviceMesh& self, int64_t device) {
 }
 
 size_t hash(const DeviceMesh& self) {
-  return static_cast<size_t>(py::hash(py::make_tuple(self.vector(), shape(self))));
+  return static_cast<size_t>(
+      py::hash(py::make_tuple(py::tuple(py::cast(self.vector())), shape(self))));
 }
 
 at::Tensor shard1D(const DeviceMesh& self, const at::Tensor& tensor, int64_t axis,
@@ -62,7 +63,8 @@ void bindMesh(py::module_& module) {
       .def_property_readonly("shape", &shape)
       .def_property_readonly("rank", &DeviceMesh::rank)
       .def_property_readonly("devices", &DeviceMesh::vector)
-      .def_property_readonly("names", [](const DeviceMesh& self) { return py::tuple(py::cast(self.names())); })
+      .def_property_readonly(
+          "names", [](const DeviceMesh& self) { return py::tuple(py::cast(self.names())); })
       .def("shard_tensor", &shard1D, py::arg("tensor"), py::arg("axis"),
            py::arg("device_id") = py::none(),
            "The block of `axis` that a device holds, of even blocks over the flattened mesh.")

@@ -13,19 +13,32 @@ struct Operator {
   bool reflected = false;
 };
 constexpr Operator kBinary[] = {
-    {"__add__", "add"},       {"__radd__", "add", true},
-    {"__sub__", "sub"},       {"__rsub__", "sub", true},
-    {"__mul__", "mul"},       {"__rmul__", "mul", true},
-    {"__truediv__", "div"},   {"__rtruediv__", "div", true},
-    {"__pow__", "pow"},       {"__rpow__", "pow", true},
-    {"__mod__", "mod"},       {"__rmod__", "mod", true},
-    {"__lt__", "lt"},         {"__le__", "le"},
-    {"__gt__", "gt"},         {"__ge__", "ge"},
-    {"__and__", "bitwise_and"},         {"__rand__", "bitwise_and", true},
-    {"__or__", "bitwise_or"},           {"__ror__", "bitwise_or", true},
-    {"__xor__", "bitwise_xor"},         {"__rxor__", "bitwise_xor", true},
-    {"__lshift__", "bitwise_left_shift"},  {"__rlshift__", "bitwise_left_shift", true},
-    {"__rshift__", "bitwise_right_shift"}, {"__rrshift__", "bitwise_right_shift", true},
+    {"__add__", "add"},
+    {"__radd__", "add", true},
+    {"__sub__", "sub"},
+    {"__rsub__", "sub", true},
+    {"__mul__", "mul"},
+    {"__rmul__", "mul", true},
+    {"__truediv__", "div"},
+    {"__rtruediv__", "div", true},
+    {"__pow__", "pow"},
+    {"__rpow__", "pow", true},
+    {"__mod__", "mod"},
+    {"__rmod__", "mod", true},
+    {"__lt__", "lt"},
+    {"__le__", "le"},
+    {"__gt__", "gt"},
+    {"__ge__", "ge"},
+    {"__and__", "bitwise_and"},
+    {"__rand__", "bitwise_and", true},
+    {"__or__", "bitwise_or"},
+    {"__ror__", "bitwise_or", true},
+    {"__xor__", "bitwise_xor"},
+    {"__rxor__", "bitwise_xor", true},
+    {"__lshift__", "bitwise_left_shift"},
+    {"__rlshift__", "bitwise_left_shift", true},
+    {"__rshift__", "bitwise_right_shift"},
+    {"__rrshift__", "bitwise_right_shift", true},
 };
 constexpr Operator kUnary[] = {{"__neg__", "neg"}, {"__abs__", "abs"}};
 
@@ -67,25 +80,32 @@ void bindOperators(TensorClass& tensor, py::object scalar) {
   for (const py::object& cls : {py::object(tensor), scalar}) {
     for (const Operator& which : kBinary) {
       add(cls, which.method,
-          py::cpp_function([&which](const py::object& self, const py::object& other) {
-            return binary(which, self, other);
-          }, py::name(which.method), py::is_method(cls), py::is_operator()));
+          py::cpp_function([&which](const py::object& self,
+                                    const py::object& other) { return binary(which, self, other); },
+                           py::name(which.method), py::is_method(cls), py::is_operator()));
     }
     for (const Operator& which : kUnary) {
       add(cls, which.method,
-          py::cpp_function([&which](const py::object& self) {
-            PyObject* const operand = self.ptr();
-            return call(which.op, PyObjects(&operand, 1), fusionIn(self));
-          }, py::name(which.method), py::is_method(cls)));
+          py::cpp_function(
+              [&which](const py::object& self) {
+                PyObject* const operand = self.ptr();
+                return call(which.op, PyObjects(&operand, 1), fusionIn(self));
+              },
+              py::name(which.method), py::is_method(cls)));
     }
   }
   tensor
-      .def("__eq__", [](const py::object& a, const py::object& b) { return compare("eq", true, a, b); })
-      .def("__ne__", [](const py::object& a, const py::object& b) { return compare("ne", false, a, b); });
-  scalar.attr("__eq__") = py::cpp_function([](const ScalarHandle& a, const py::object& b) {
-    return py::isinstance<ScalarHandle>(b) && b.cast<const ScalarHandle&>().fusion == a.fusion &&
-           b.cast<const ScalarHandle&>().scalar == a.scalar;
-  }, py::name("__eq__"), py::is_method(scalar));
+      .def("__eq__",
+           [](const py::object& a, const py::object& b) { return compare("eq", true, a, b); })
+      .def("__ne__",
+           [](const py::object& a, const py::object& b) { return compare("ne", false, a, b); });
+  scalar.attr("__eq__") = py::cpp_function(
+      [](const ScalarHandle& a, const py::object& b) {
+        return py::isinstance<ScalarHandle>(b) &&
+               b.cast<const ScalarHandle&>().fusion == a.fusion &&
+               b.cast<const ScalarHandle&>().scalar == a.scalar;
+      },
+      py::name("__eq__"), py::is_method(scalar));
 }
 
 }  // namespace meshfuse::python

@@ -12,8 +12,19 @@ enum class MemoryType : uint8_t { Local, Shared, Global, Tensor, Symmetric };
 enum class LoadStoreOpType : uint8_t { Set, LdMatrix, CpAsync, CpAsyncBulk, CpAsyncBulkTensorTile };
 enum class CacheOp : uint8_t { Unspecified, AllLevels, Streaming, Global };
 enum class SchedulerType : uint8_t {
-  None, NoOp, PointWise, Matmul, Reduction, InnerPersistent, InnerOuterPersistent,
-  OuterPersistent, Transpose, ExprEval, Resize, Communication, Cutlass
+  None,
+  NoOp,
+  PointWise,
+  Matmul,
+  Reduction,
+  InnerPersistent,
+  InnerOuterPersistent,
+  OuterPersistent,
+  Transpose,
+  ExprEval,
+  Resize,
+  Communication,
+  Cutlass
 };
 enum class IdMappingMode : uint8_t { Exact, AlmostExact, Broadcast, Permissive, Loop };
 enum class CommunicatorBackend : uint8_t { Nccl, Ucc, Cuda, Mpi, Gloo, Simulated };
@@ -51,8 +62,9 @@ void bindTypes(py::module_& module) {
          {"exact", "almost_exact", "broadcast", "permissive", "loop"});
   values(py::enum_<CommunicatorBackend>(module, "CommunicatorBackend"),
          {"nccl", "ucc", "cuda", "mpi", "gloo", "simulated"});
-  module.def("c_name", [](DataType type) { return cName(type); },
-             "Name of a type in printed tensors and in messages, such as 'float'.");
+  module.def(
+      "c_name", [](DataType type) { return cName(type); },
+      "Name of a type in printed tensors and in messages, such as 'float'.");
 }
 
 }  // namespace meshfuse::python

@@ -13,6 +13,8 @@ TensorView* tensorIn(py::handle object) {
 std::optional<int64_t> intIn(py::handle object) {
   PyObject* raw = object.ptr();
   if (PyBool_Check(raw) || !PyIndex_Check(raw) || THPVariable_Check(raw)) return std::nullopt;
+  // Members of our enumerations have __index__, but are not sizes.
+  if (!PyLong_Check(raw) && py::hasattr(py::type::of(object), "__members__")) return std::nullopt;
   const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(raw));
   int overflow = 0;
   const long long value = index ? PyLong_AsLongLongAndOverflow(index.ptr(), &overflow) : 0;

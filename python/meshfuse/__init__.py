@@ -46,6 +46,7 @@ from .exceptions import Error, InternalError, PeerError, UnsupportedError  # noq
 from .executor_cache import FusionExecutorCache  # noqa: E402
 from .package_version import __version__, version  # noqa: E402
 from .simulation import simulate  # noqa: E402
+from .statement import Statement  # noqa: E402
 from .vector import Vector  # noqa: E402
 
 Tensor = TensorView
@@ -73,6 +74,7 @@ __all__ = [
     "Scalar",
     "SchedulerType",
     "Sharding",
+    "Statement",
     "Tensor",
     "TensorDomain",
     "TensorView",

@@ -32,8 +32,8 @@ from .unsupported import add_unsupported
 from .vector import Vector
 
 _NO_FUSION = (
-    "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion, "
-    "or subclass FusionDefinition and write its definition() method."
+    "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion. "
+    "Or subclass FusionDefinition and write its definition() method."
 )
 
 

@@ -60,7 +60,7 @@ def int_list(value: Any) -> list[int] | None:
         return None
     result = []
     for item in value:
-        if isinstance(item, bool):
+        if isinstance(item, bool | DataType):
             return None
         try:
             number = operator.index(item)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 
-import meshfuse
 import pytest
 import torch
+
+import meshfuse
 from meshfuse import DataType, FusionDefinition, compute_contiguity, compute_tensor_descriptor
 
 
@@ -65,7 +66,7 @@ def test_stride_order(order, memory):
          "Length of contiguity argument (3) must match that of shape argument (2)"),
         (([2, -2],), {}, "The value -2 at index 1 was neither symbolic(-1), zero_element(0), "
                          "broadcast(1), or static(>1)."),
-        (([2, 3],), {"stride_order": [2, 0]}, "define_tensor stride_order argument is out of range"),
+        (([2, 3],), {"stride_order": [2, 0]}, "stride_order argument is out of range"),
         (([2, 3],), {"stride_order": [0, 0]}, "define_tensor got duplicated stride_order entries"),
         (([2, 3],), {"stride_order": [0]}, "stride_order"),
         (([2, 3], [3]), {}, "The number of sizes does not match the number of strides."),
@@ -264,12 +265,10 @@ def test_stride_order_needs_a_plain_tensor():
         x = fd.define_tensor([2, 3])
         y = fd.ops.neg(x)
         with pytest.raises(
-            RuntimeError, match="stride_order can't be dictated for aliased outputs."
+            RuntimeError, match="stride_order can't be dictated for aliased outputs"
         ):
             fd.add_output(y, x, stride_order=[0, 1])
-        with pytest.raises(
-            RuntimeError, match="stride_order can't be dictated for scalar outputs."
-        ):
+        with pytest.raises(RuntimeError, match="stride_order can't be dictated for scalar outputs"):
             fd.add_output(fd.define_scalar(1.0), stride_order=[0])
         with pytest.raises(TypeError, match=r"add_output\(\): incompatible function arguments"):
             fd.add_output(torch.ones(2))

@@ -8,9 +8,10 @@ import re
 import threading
 import weakref
 
-import meshfuse
 import pytest
 import torch
+
+import meshfuse
 from meshfuse import DataType, DeviceMesh, FusionDefinition, ParallelType, TensorView
 
 
@@ -303,7 +304,7 @@ def test_identity_and_hash():
 def test_ops_are_named_and_documented():
     function = FusionDefinition.Operators.matmul
     assert function.__name__ == "matmul"
-    assert "matmul(a: TensorView, b: TensorView)" in function.__doc__
+    assert "matmul(arg1: TensorView, arg2: TensorView)" in function.__doc__
     assert meshfuse.ops.matmul.__name__ == "matmul"
 
 

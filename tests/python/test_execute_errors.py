@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 
-import meshfuse
 import pytest
 import torch
+
+import meshfuse
 from meshfuse import DataType, DeviceMesh, FusionDefinition, ParallelType
 
 
@@ -240,6 +241,8 @@ def test_rescheduling_after_an_execution():
         t.set_device_mesh(DeviceMesh(range(2)))
     b.outer_split(-1, 2)
     b.axis(-2).parallelize(ParallelType.mesh_x)
+    out.outer_split(-2, 2)
+    out.axis(-3).parallelize(ParallelType.mesh_x)
     (result,) = meshfuse.simulate(2).run(fd, [value_a, value_b])
     torch.testing.assert_close(result, value_a @ value_b)
 

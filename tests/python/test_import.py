@@ -9,9 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import meshfuse
 import pytest
 import torch
+
+import meshfuse
 from meshfuse import DataType
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +33,9 @@ def run(code, **variables):
 
 def test_import_time():
     """At most 0.3 s beyond torch's own import; the best of three, since machines are shared."""
-    code = "import time, torch; t = time.perf_counter(); import meshfuse; print(time.perf_counter()-t)"
+    code = (
+        "import time, torch; t = time.perf_counter(); import meshfuse; print(time.perf_counter()-t)"
+    )
     assert min(float(run(code).stdout) for _ in range(3)) < 0.3
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 import threading
 
-import meshfuse
 import pytest
 import torch
+
+import meshfuse
 from meshfuse import Communicator, DeviceMesh, FusionDefinition, ParallelType, multidevice
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 
-import meshfuse
 import pytest
+
+import meshfuse
 from meshfuse import DeviceMesh, FusionDefinition, MemoryType, ParallelType
 
 

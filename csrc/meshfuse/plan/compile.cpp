@@ -3,6 +3,7 @@
 // of sizes, types or devices fails here, before the first step runs.
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/torch_types.h>
+#include <meshfuse/ir/printer.h>
 #include <meshfuse/plan/plan.h>
 #include <meshfuse/schedule/sharding.h>
 #include <meshfuse/text/ir_text.h>
@@ -38,7 +39,7 @@ class PlanBuilder {
   }
 
  private:
-  ExpressionEvaluator& evaluator() { return plan_->evaluator; }
+  ExpressionEvaluator& evaluator() const { return plan_->evaluator; }
 
   std::string sourceText(SourceLoc loc) const {
     const std::string where = fusion_.describe(loc);
@@ -105,7 +106,7 @@ class PlanBuilder {
     const DataType want = fusion_.scalars().dtype(s);
     const InputValue& given = inputs_[static_cast<size_t>(position)];
     if (const auto* tensor = std::get_if<at::Tensor>(&given)) {
-      fail("Expected input ", position, ", ", toString(fusion_, s), ", to be a scalar but got ",
+      fail("Expected input ", position, ", ", extentText(fusion_, s), ", to be a scalar but got ",
            toDataType(tensor->scalar_type()), " tensor of rank ", tensor->dim(),
            ". Pass a Python number.");
     }
@@ -116,7 +117,7 @@ class PlanBuilder {
                       (want == DataType::Bool && have == DataType::Bool);
     MESHFUSE_CHECK(fits, "Scalar value ", toString(value),
                    " is not compatible with the expected data type: ", want, ". It was given as input ",
-                   position, ", ", toString(fusion_, s), ".");
+                   position, ", ", extentText(fusion_, s), ".");
   }
 
   void addStep(const Expr* expr) {
@@ -129,6 +130,7 @@ class PlanBuilder {
       step.mesh = &first->getDeviceMesh();
       if (!allHold(*step.mesh)) plan_->every_device_runs = false;
     }
+    for (const TensorView* out : expr->outputs()) checkPartial(out);
     const bool runs_here = holds(first->getDeviceMesh());
     for (const TensorView* out : expr->outputs()) {
       slotOf(out) = plan_->num_slots++;
@@ -139,6 +141,19 @@ class PlanBuilder {
     if (expr->op().cachedInfo().is_view) aliasOf(first) = aliasOf(expr->input(0));
     bindScalars(step);
     plan_->steps.push_back(std::move(step));
+  }
+
+  /// torch's op knows nothing of the axis that an rfactor keeps, so one device must hold one of it.
+  void checkPartial(const TensorView* tv) const {
+    const auto logical = tv->domain().withoutReductions(tv->domain().logical());
+    for (size_t i = 0; i < logical.size(); ++i) {
+      const IterDomain* id = tv->domain().id(logical[i]);
+      const auto size = evaluator().evaluate(id->extent());
+      MESHFUSE_CHECK(!id->isRFactorProduct() || id->isDeviceDim() || size == 1, "rfactor: axis ",
+                     AtAxis{static_cast<int64_t>(i)}, " of ", at(tv), " (size ", size.value_or(-1),
+                     ") is a piece of a reduction that is on no mesh axis. Parallelize it on the "
+                     "mesh (mesh_x, ...), or leave the reduction in one piece.");
+    }
   }
 
   void bindScalars(Step& step) {
