@@ -99,6 +99,25 @@ def test_inner_split(declared):
             assert torch.equal(sim.local(device=r), (x @ w)[:, r::2])
 
 
+@pytest.mark.xfail(
+    strict=True, reason="the outer half of a cyclic split is taken for one declared contiguous"
+)
+@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("make", [lambda: ramp(8, 6).t(), lambda: ramp(6, 16)[:, ::2]])
+def test_inner_split_of_a_weight_with_other_strides(make, d):
+    """By default an input may have any strides, however it is divided."""
+    x, w = ramp(4, 6), make()
+    with FusionDefinition() as fd:
+        a, b = fd.define_tensor([4, 6]), fd.define_tensor([6, 8])
+        fd.add_output(fd.ops.matmul(a, b))
+        place(DeviceMesh(range(d)), a, b)
+        shard(b, 1, d, inner=True)
+    with meshfuse.simulate(d) as sim:
+        outputs = sim.execute(fd, [[x, w[:, r::d]] for r in range(d)])
+    for r, (out,) in enumerate(outputs):
+        assert torch.equal(out, (x @ w)[:, r::d])
+
+
 def test_inner_split_against_an_outer_one_is_refused():
     with FusionDefinition() as fd:
         a, b = fd.define_tensor([4, 6]), fd.define_tensor([6, 8])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs without communication on real ranks, by hand: mpirun -np 2 pytest tests/python/multidevice.
+"""Programs without communication on real ranks, for example:
+
+    tools/mpirun -np 2 python -m pytest tests/python/multidevice
 
 Without a launcher the same bodies run on simulated meshes.
 """
@@ -27,10 +29,6 @@ from programs import (
 )
 from test_seed import Model
 from torch.nn.functional import linear
-
-
-def launched():
-    return Communicator.instance().is_available()
 
 
 def test_who_is_who():
