@@ -11,9 +11,9 @@ import subprocess
 import sys
 from typing import Any
 
-import harness
 import torch
 
+import harness
 from meshfuse import Communicator, DeviceMesh, FusionDefinition, ParallelType
 
 

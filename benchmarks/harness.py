@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Times contenders in turns, and keeps the results in docs/benchmarks.md.
 
-The contenders of a contest take turns in one process, so that a slow moment of the machine meets all
-of them. A turn is a number of calls in a row; its result is the time of one call. What is reported are
-medians over the turns: of the time, and of the ratio to the first contender in the same turn.
+The contenders of a contest take turns in one process, so that a slow moment of the machine meets
+all of them. A turn is a number of calls in a row; its result is the time of one call. What is
+reported are medians over the turns: of the time, and of the difference and ratio to the first
+contender in the same turn.
 """
 
 from __future__ import annotations
@@ -143,12 +144,13 @@ def save(name: str, title: str, text: str) -> None:
 _HEAD = f"""# Benchmarks
 
 <!-- The sections are written by the files in benchmarks/. -->
-Measured by `make bench`. The contenders of a table take turns in one process, {MIN_TURNS} turns each
-or more; a turn is a number of calls in a row, a figure is the median over the turns: of the time of
-one call, and of its difference and ratio to the first contender in the same turn. *Spread* is the
-slowest turn over the fastest; when it is above {MAX_SPREAD} for one contender the whole table is
-measured once more and the steadier of both is shown. A large spread means that the machine was busy:
-the ratios and the fastest turns say more than the medians then. torch computes with one thread.
+Measured by `make bench`. The contenders of a table take turns in one process, {MIN_TURNS} turns
+each or more; a turn is a number of calls in a row, a figure is the median over the turns: of the
+time of one call, and of its difference and ratio to the first contender in the same turn. *Spread*
+is the slowest turn over the fastest; when it is above {MAX_SPREAD} for one contender the whole
+table is measured once more and the steadier of both is shown. A large spread means that the machine
+was busy: the ratios and the fastest turns say more than the medians then. torch computes with one
+thread.
 """
 
 
