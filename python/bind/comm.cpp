@@ -41,6 +41,11 @@ void reportFailure(const std::string& reason) {
   if (communicator != nullptr && communicator->size() > 1) communicator->reportFailure(reason);
 }
 
+void reportRefusal(const std::string& reason) {
+  Communicator* communicator = Communicator::existing();
+  if (communicator != nullptr && communicator->size() > 1) communicator->reportRefusal(reason);
+}
+
 void shutdown(bool failed) {
   if (Communicator* communicator = Communicator::existing()) communicator->shutdown(failed);
   setInterruptCheck({});  // the interpreter ends before this library does
@@ -79,6 +84,8 @@ void bindCommunicator(py::module_& module) {
              py::arg("size"));
   module.def("report_failure", &reportFailure, Release(), py::arg("reason"),
              "Tells the other ranks that this one failed.");
+  module.def("report_refusal", &reportRefusal, Release(), py::arg("reason"),
+             "Tells the other ranks that this one gave up an execution before communicating.");
   module.def("shutdown", &shutdown, Release(), py::arg("failed"), "Leaves the group, at exit.");
   module.def("is_distributed", &isDistributed, Release());
   module.def("communication_timeout", &communicationTimeout);

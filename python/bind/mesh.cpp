@@ -14,14 +14,19 @@ DeviceMesh fromList(const std::vector<int64_t>& devices, const Names& names) {
   return DeviceMesh(devices, {}, names);
 }
 
-/// From a torch tensor (or another array) of ids; its shape is the mesh's.
+/// From a tensor, another array or nested lists of ids; its shape is the mesh's.
 DeviceMesh fromArray(const py::object& devices, const Names& names) {
-  if (!py::hasattr(devices, "flatten") || !py::hasattr(devices, "shape")) {
-    throw py::type_error("DeviceMesh: expected a sequence of ints or a tensor of ints, but got " +
-                         py::repr(devices).cast<std::string>());
+  const py::object array =
+      isSequence(devices) ? py::module_::import("torch").attr("tensor")(devices) : devices;
+  try {
+    const auto ids = array.attr("flatten")().attr("tolist")().cast<std::vector<int64_t>>();
+    return DeviceMesh(ids, array.attr("shape").cast<std::vector<int64_t>>(), names);
+  } catch (const py::cast_error&) {  // not ints
+  } catch (const py::error_already_set& e) {
+    if (!e.matches(PyExc_AttributeError)) throw;  // else not an array
   }
-  const auto ids = devices.attr("flatten")().attr("tolist")().cast<std::vector<int64_t>>();
-  return DeviceMesh(ids, devices.attr("shape").cast<std::vector<int64_t>>(), names);
+  throw py::type_error("DeviceMesh: expected a sequence of ints or a tensor of ints, but got " +
+                       py::repr(devices).cast<std::string>());
 }
 
 py::tuple shape(const DeviceMesh& self) {

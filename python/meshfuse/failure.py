@@ -28,11 +28,15 @@ def log_once(error: BaseException, doing: str) -> None:
 
 
 def report(error: Exception, doing: str) -> None:
-    """Log an exception once and, with more ranks than one, keep them from waiting for this one."""
+    """Log an exception once and, with more ranks than one, keep them from waiting for this one.
+
+    Where every rank gives up the same execution, for the same bad program, nobody waits and the
+    next execution works; an exception that nobody catches ends the group (see ``watch``).
+    """
     log_once(error, doing)
     watch()
     if _watching and not isinstance(error, PeerError):
-        _C.report_failure(_text(type(error), error))
+        _C.report_refusal(_text(type(error), error))
 
 
 def watch() -> None:

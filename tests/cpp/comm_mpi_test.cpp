@@ -100,7 +100,7 @@ TEST(Mpi, FailureOfAPeerEndsTheWait) {
     expectIn("rank 1 (this one) failed before, which closed the group: K is 7, not 8", own.what());
   } else {
     const PeerError error = peerErrorOf(*group);
-    EXPECT_LT(secondsSince(start), 1.5);
+    EXPECT_LT(secondsSince(start), 5);
     EXPECT_EQ(error.rank(), 1);
     EXPECT_EQ(error.reason(), "K is 7, not 8");
     expectIn("barrier: rank 1 failed", error.what());
@@ -108,7 +108,7 @@ TEST(Mpi, FailureOfAPeerEndsTheWait) {
     expectIn("Reason: K is 7, not 8", error.what());
     const auto again = Clock::now();  // closed: the same error, at once
     EXPECT_STREQ(peerErrorOf(*group).what(), error.what());
-    EXPECT_LT(secondsSince(again), 0.1);
+    EXPECT_LT(secondsSince(again), 1);
   }
   group->shutdown(true);
 }
@@ -119,7 +119,7 @@ TEST(Mpi, FailureBeforeTheCallIsFoundAtItsStart) {
   std::this_thread::sleep_for(200ms);
   const auto start = Clock::now();
   EXPECT_EQ(peerErrorOf(*group).rank(), 0);
-  EXPECT_LT(secondsSince(start), 0.5);
+  EXPECT_LT(secondsSince(start), 5);
   group->shutdown(true);
 }
 
@@ -133,6 +133,29 @@ TEST(Mpi, FailureReasonMayBeLong) {
   group->shutdown(true);
 }
 
+TEST(Mpi, RefusalOfAllRanksClosesNothing) {
+  const auto group = newGroup();
+  for (int i = 0; i < 3; ++i) {
+    group->reportRefusal("the same on all ranks");
+    group->barrier();
+  }
+  group->reportRefusal("the same on all ranks");
+  if (group->rank() == 0) std::this_thread::sleep_for(300ms);  // the others wait for one to refuse
+  group->barrier();
+}
+
+TEST(Mpi, RefusalOfOneRankEndsTheWait) {
+  const auto group = newGroup();
+  if (group->rank() == 0) {
+    std::this_thread::sleep_for(200ms);
+    group->reportRefusal("bad input on one rank");
+    std::this_thread::sleep_for(500ms);
+  }
+  const PeerError error = peerErrorOf(*group);
+  EXPECT_EQ(error.rank(), 0);
+  expectIn("bad input on one rank", error.what());
+}
+
 TEST(Mpi, PeerThatLeftIsNotWaitedFor) {
   const auto group = newGroup();
   if (group->rank() == 1) {
@@ -140,7 +163,7 @@ TEST(Mpi, PeerThatLeftIsNotWaitedFor) {
   } else {
     const auto start = Clock::now();
     const PeerError error = peerErrorOf(*group);
-    EXPECT_LT(secondsSince(start), 1.5);
+    EXPECT_LT(secondsSince(start), 5);
     EXPECT_EQ(error.rank(), 1);
     expectIn("rank 1 left the group after 1 calls because its program ended", error.what());
     group->shutdown(false);
@@ -155,13 +178,13 @@ TEST(Mpi, TimeoutNamesWhoIsMissing) {
     std::this_thread::sleep_for(3s);
     const auto late = Clock::now();
     const PeerError error = peerErrorOf(*group);  // the others gave up on it
-    EXPECT_LT(secondsSince(late), 0.5);
+    EXPECT_LT(secondsSince(late), 1);
     EXPECT_NE(error.rank(), last);
     expectIn("timed out after 2 s", error.what());
   } else {
     const PeerError error = peerErrorOf(*group);
     EXPECT_GT(secondsSince(start), 1.8);
-    EXPECT_LT(secondsSince(start), 2.8);
+    EXPECT_LT(secondsSince(start), 5);
     EXPECT_EQ(error.rank(), last);
     expectIn(
         concat("timed out after 2 s (MESHFUSE_TIMEOUT) in barrier (call 2) without rank ", last),
@@ -183,7 +206,7 @@ TEST(Mpi, InterruptEndsTheWaitEverywhere) {
     EXPECT_EQ(error.rank(), 0);
     expectIn("stopped waiting in barrier (call 2): SIGINT", error.what());
   }
-  EXPECT_LT(secondsSince(start), 2);
+  EXPECT_LT(secondsSince(start), 5);
   group->shutdown(true);
 }
 

@@ -41,6 +41,10 @@ class Communicator {
   /// Tells the other ranks, without waiting for them, that this rank failed. Ranks that wait then
   /// throw PeerError with the reason.
   virtual void reportFailure(std::string_view reason) noexcept { (void)reason; }
+  /// Tells the other ranks that this one gave up an execution before any of its communications. A
+  /// rank that waits for this one in that execution throws PeerError; where all ranks give up the
+  /// same execution nobody waits, and the group goes on.
+  virtual void reportRefusal(std::string_view reason) noexcept { (void)reason; }
   /// Leaves the group; called once, at exit. `failed`: the process ends because of an error, so it
   /// must not wait for ranks that never come.
   virtual void shutdown(bool failed) noexcept { (void)failed; }

@@ -66,6 +66,7 @@ class MpiCommunicator final : public Communicator {
 
   void barrier() override;
   void reportFailure(std::string_view reason) noexcept override;
+  void reportRefusal(std::string_view reason) noexcept override;
   void shutdown(bool failed) noexcept override;
 
  private:
@@ -81,6 +82,7 @@ class MpiCommunicator final : public Communicator {
 
   void checkUsable(std::string_view what) const;
   void throwIfPeerGone(std::string_view what, int64_t call);
+  void throwIfRefused(std::string_view what, int64_t call);
   [[noreturn]] void closeBecauseOf(int r, const MpiControl::Peer& peer, std::string_view what,
                                    int64_t call);
   [[noreturn]] void giveUp(std::string_view what, int64_t call);
@@ -104,6 +106,7 @@ class MpiCommunicator final : public Communicator {
   MpiControl control_{control_comm_};
   int64_t calls_ = 0;      // begun
   int64_t completed_ = 0;  // all up to this one
+  int64_t refusals_ = 0;   // executions that this rank gave up before communicating
   int64_t announced_ = 0;  // the latest one we told others that we wait in
   std::optional<PeerError> closed_;
   std::optional<int> blamed_;  // the rank whose failure or departure closed the group
@@ -238,6 +241,21 @@ void MpiCommunicator::throwIfPeerGone(std::string_view what, int64_t call) {
   blame([](const MpiControl::Peer& peer) { return peer.failed; });
   blame([](const MpiControl::Peer& peer) { return peer.left && peer.culprit < 0; });
   blame([](const MpiControl::Peer& peer) { return peer.left; });
+  throwIfRefused(what, call);
+}
+
+// A rank that gave up more executions than this one gave up the one that this rank is in, unless it
+// had completed this call before.
+void MpiCommunicator::throwIfRefused(std::string_view what, int64_t call) {
+  for (int r = 0; r < size_; ++r) {
+    const MpiControl::Peer& peer = control_.peers()[static_cast<size_t>(r)];
+    if (peer.refusals <= refusals_ || peer.refused_at >= call) continue;
+    blamed_ = r;
+    control_.announce(MpiControl::Kind::Failure, completed_, r, peer.refusal);
+    close(r, peer.refusal,
+          concat(what, ": rank ", r, " gave up an execution that rank ", rank_,
+                 " takes part in (call ", call, "). The group is closed. Reason: ", peer.refusal));
+  }
 }
 
 void MpiCommunicator::closeBecauseOf(int r, const MpiControl::Peer& peer, std::string_view what,
@@ -294,6 +312,19 @@ void MpiCommunicator::reportFailure(std::string_view reason) noexcept {
         concat("rank ", rank_, " (this one) failed before, which closed the group: ", reason));
     control_.announce(MpiControl::Kind::Failure, completed_, self(), reason);
   } catch (...) {  // the job is failing anyway; the others will run into their timeout
+  }
+}
+
+void MpiCommunicator::reportRefusal(std::string_view reason) noexcept {
+  if (inOtherProcess()) return;
+  try {
+    const std::lock_guard lock(mutex_);
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (closed_ || left_ || finalized != 0) return;
+    ++refusals_;
+    control_.announce(MpiControl::Kind::Refusal, completed_, self(), reason);
+  } catch (...) {  // the others will run into their timeout
   }
 }
 

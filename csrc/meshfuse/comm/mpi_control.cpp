@@ -114,6 +114,11 @@ void MpiControl::take(const std::string& bytes) {
     case Kind::Waiting:
       peer.waiting_in = std::max(peer.waiting_in, header.call);
       return;
+    case Kind::Refusal:
+      ++peer.refusals;
+      peer.refused_at = header.call;
+      peer.refusal = bytes.substr(sizeof header);
+      return;
     case Kind::Failure:
       peer.failed = true;
       peer.culprit = header.culprit;

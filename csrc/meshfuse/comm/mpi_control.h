@@ -18,7 +18,7 @@ void checkMpi(int status, const char* function);
 /// One end of the control channel. Not thread-safe: the communicator's lock guards it.
 class MpiControl {
  public:
-  enum class Kind : int32_t { Failure, Leaving, Waiting };
+  enum class Kind : int32_t { Failure, Leaving, Waiting, Refusal };
 
   /// What this rank knows of another one.
   struct Peer {
@@ -28,6 +28,9 @@ class MpiControl {
     int64_t waiting_in = 0;  // the latest call in which it said that it waits
     int32_t culprit = -1;    // whom it blames: itself, one it gave up on, or who made it leave
     std::string reason;      // of its failure
+    int64_t refusals = 0;    // executions that it gave up before communicating
+    int64_t refused_at = 0;  // calls it had completed when it did so last
+    std::string refusal;     // why
   };
 
   /// `comm` belongs to the caller and must carry nothing else.
@@ -36,7 +39,8 @@ class MpiControl {
   MpiControl(const MpiControl&) = delete;
   MpiControl& operator=(const MpiControl&) = delete;
 
-  /// Sends to every other rank. `call`: calls completed (Failure, Leaving) or waited in (Waiting).
+  /// Sends to every other rank. `call`: calls completed (Failure, Leaving, Refusal) or waited in
+  /// (Waiting).
   void announce(Kind kind, int64_t call, int32_t culprit = -1, std::string_view reason = {});
   /// Tells every other rank what is known of the failure or departure of `about`.
   void passOn(int about);

@@ -35,8 +35,9 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
   /// A tensor without axes; fill its domain() next.
   TensorView* newTensor(DataType dtype);
   IterDomain* newIterDomain() {
-    ids_.emplace_back().number_ = static_cast<int32_t>(ids_.size()) - 1;
-    return &ids_.back();
+    IterDomain& id = ids_.emplace_back();
+    id.number_ = static_cast<int32_t>(ids_.size()) - 1;
+    return &id;
   }
   Expr* newExpr(const OpDef* op, std::vector<Arg> args, std::vector<TensorView*> inputs,
                 std::vector<TensorView*> outputs, FactorMap factors,

@@ -12,9 +12,9 @@ std::string symbolName(const Fusion& fusion, Scalar s) {
     if (pool.node(Scalar{id}).op == ScalarOp::Symbol) ++number;
   }
   const DataType type = pool.dtype(s);
-  const char letter = isIntegral(type)         ? 'i'
-                      : type == DataType::Bool ? 'b'
-                      : isComplex(type)        ? 'c'
+  const char letter = isIntegral(type)           ? 'i'
+                      : type == DataType::Bool   ? 'b'
+                      : isComplex(type)          ? 'c'
                       : type == DataType::Double ? 'd'
                                                  : 'f';
   return letter + std::to_string(number);
@@ -22,13 +22,19 @@ std::string symbolName(const Fusion& fusion, Scalar s) {
 
 std::string_view infix(ScalarOp op) {
   switch (op) {
-    case ScalarOp::Add: return "+";
-    case ScalarOp::Sub: return "-";
-    case ScalarOp::Mul: return "*";
+    case ScalarOp::Add:
+      return "+";
+    case ScalarOp::Sub:
+      return "-";
+    case ScalarOp::Mul:
+      return "*";
     case ScalarOp::Div:
-    case ScalarOp::FloorDiv: return "/";
-    case ScalarOp::Mod: return "%";
-    default: return "";
+    case ScalarOp::FloorDiv:
+      return "/";
+    case ScalarOp::Mod:
+      return "%";
+    default:
+      return "";
   }
 }
 
@@ -40,10 +46,14 @@ std::string constantText(const ScalarNode& node) {
 
 char typeLetter(IterType type) {
   switch (type) {
-    case IterType::Reduction: return 'r';
-    case IterType::Broadcast: return 'b';
-    case IterType::Symbolic: return '?';
-    default: return 'i';
+    case IterType::Reduction:
+      return 'r';
+    case IterType::Broadcast:
+      return 'b';
+    case IterType::Symbolic:
+      return '?';
+    default:
+      return 'i';
   }
 }
 

@@ -35,8 +35,8 @@ std::string scalarOperandText(const Fusion& fusion, Scalar s, const TextNames& n
 std::string typeText(const TensorView* tv, const TextNames& names);
 /// Element type and root axes alone: "f32[i0{4}, r1{8}]".
 std::string rootText(const TensorView* tv, const TextNames& names);
-/// Order of the loop axes when the schedule only split and merged: the halves of a split stand where
-/// the split axis stood, a merged axis where the first of its operands in this order stood.
+/// Order of the loop axes when the schedule only split and merged: the halves of a split stand
+/// where the split axis stood, a merged axis where the first of its operands in this order stood.
 std::vector<int32_t> defaultLoop(const TensorDomain& domain);
 
 /// An extent as toString(TensorView*) prints it: "8", "i0", "( ceilDiv(i0, 2) )".

@@ -23,14 +23,17 @@ class TypePrinter {
     // The constants inside an expression are extents as a rule, also in an argument.
     const auto inner = plain_int ? std::optional(DataType::Index) : std::nullopt;
     std::string a = scalar(node.a, inner);
-    if (node.op == ScalarOp::Cast) return "cast(" + a + ", " + std::string(textName(node.dtype)) + ")";
+    if (node.op == ScalarOp::Cast)
+      return "cast(" + a + ", " + std::string(textName(node.dtype)) + ")";
     std::string text = std::string(name(node.op)) + "(";
     if (arity(node.op) == 1) return text + a + ")";
     std::string b = scalar(node.b, inner);
     if (commutes(node)) {
       // The order of handles depends on what else the program made; that of texts does not.
       const ScalarPool& pool = fusion_.scalars();
-      const auto key = [&](Scalar x, const std::string& t) { return std::pair(pool.isConst(x), t); };
+      const auto key = [&](Scalar x, const std::string& t) {
+        return std::pair(pool.isConst(x), t);
+      };
       if (key(node.b, b) < key(node.a, a)) std::swap(a, b);
     }
     return text + a + ", " + b + ")";
@@ -94,7 +97,8 @@ class TypePrinter {
       return tensor + "." + std::to_string(node.axis);
     }
     if (names_ != nullptr) {
-      if (const auto it = names_->scalars.find(s.id); it != names_->scalars.end()) return it->second;
+      if (const auto it = names_->scalars.find(s.id); it != names_->scalars.end())
+        return it->second;
     }
     return "s" + std::to_string(node.number);
   }
@@ -208,8 +212,7 @@ std::string quoted(std::string_view text) {
   return out + "\"";
 }
 
-std::string scalarText(const Fusion& fusion, Scalar s, const TextNames& names,
-                       DataType plain_int) {
+std::string scalarText(const Fusion& fusion, Scalar s, const TextNames& names, DataType plain_int) {
   return TypePrinter(fusion, &names).scalar(s, plain_int);
 }
 
@@ -235,7 +238,8 @@ std::string rootText(const TensorView* tv, const TextNames& names) {
 std::vector<int32_t> defaultLoop(const TensorDomain& domain) {
   std::vector<int32_t> loop = domain.logical();
   const auto transforms = domain.transforms();
-  for (size_t i = domain.hasRoot() ? domain.definitionTransforms() : 0; i < transforms.size(); ++i) {
+  for (size_t i = domain.hasRoot() ? domain.definitionTransforms() : 0; i < transforms.size();
+       ++i) {
     const Transform& t = transforms[i];
     const auto first = std::ranges::find(loop, t.in[0]);
     if (first == loop.end()) continue;

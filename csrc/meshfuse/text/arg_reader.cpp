@@ -73,7 +73,8 @@ class ArgReader {
       }
       known += (known.empty() ? "" : ", ") + params_[i].name;
     }
-    TokenReader::fault(key, op_.name() + " has no argument '" + key.text + "'. Use one of: " + known);
+    TokenReader::fault(key,
+                       op_.name() + " has no argument '" + key.text + "'. Use one of: " + known);
   }
 
   Arg value(const Param& param) {
@@ -81,19 +82,28 @@ class ArgReader {
     if (optional && in_.acceptWord("none")) return {};
     switch (param.kind) {
       case ParamKind::Tensor:
-      case ParamKind::OptTensor: return tensor();
-      case ParamKind::TensorOrScalar: return namesTensor() ? Arg(tensor()) : Arg(scalar());
-      case ParamKind::TensorList: return list<TensorView*>([&] { return tensor(); });
-      case ParamKind::Number: return scalar();
-      case ParamKind::Int: return in_.expectInt("an integer");
-      case ParamKind::Bool: return flag();
+      case ParamKind::OptTensor:
+        return tensor();
+      case ParamKind::TensorOrScalar:
+        return namesTensor() ? Arg(tensor()) : Arg(scalar());
+      case ParamKind::TensorList:
+        return list<TensorView*>([&] { return tensor(); });
+      case ParamKind::Number:
+        return scalar();
+      case ParamKind::Int:
+        return in_.expectInt("an integer");
+      case ParamKind::Bool:
+        return flag();
       case ParamKind::IntList:
         return list<int64_t>([&] { return in_.expectInt("an integer"); });
-      case ParamKind::BoolList: return list<bool>([&] { return flag(); });
+      case ParamKind::BoolList:
+        return list<bool>([&] { return flag(); });
       case ParamKind::ShapeList:
         return list<Scalar>([&] { return scalars_.operand(DataType::Index); });
-      case ParamKind::DType: return scalars_.dataType();
-      case ParamKind::String: break;
+      case ParamKind::DType:
+        return scalars_.dataType();
+      case ParamKind::String:
+        break;
     }
     if (!in_.is(TokenKind::String)) in_.expected("a string in double quotes");
     return in_.next().text;

@@ -21,7 +21,8 @@ bool isName(const std::string& text) {
 }
 
 /// Tensors in the order in which the text defines them.
-std::vector<const TensorView*> definedTensors(const Fusion& fusion, const std::vector<Expr*>& exprs) {
+std::vector<const TensorView*> definedTensors(const Fusion& fusion,
+                                              const std::vector<Expr*>& exprs) {
   std::vector<const TensorView*> list;
   for (const Val& in : fusion.inputs()) {
     if (const auto* tv = std::get_if<TensorView*>(&in)) list.push_back(*tv);

@@ -73,8 +73,8 @@ class Lexer {
     bool real = false;
     while (isDigit(peek())) ++at_;
     // The point of "a.0" follows a name; after digits it is a decimal point.
-    const bool after_point = !tokens_.empty() && tokens_.back().kind == TokenKind::Symbol &&
-                             tokens_.back().text == ".";
+    const bool after_point =
+        !tokens_.empty() && tokens_.back().kind == TokenKind::Symbol && tokens_.back().text == ".";
     if (peek() == '.' && isDigit(peek(1)) && !after_point) {
       real = true;
       ++at_;
@@ -91,15 +91,17 @@ class Lexer {
     if (real) {
       // Out of range leaves the value untouched.
       if (std::from_chars(digits.data(), end, token_.real).ec != std::errc{}) {
-        TokenReader::fault(token_, "'" + digits + "' is no number of 64 bits. Write inf for an "
-                                   "infinity, 0.0 for less than the least number");
+        TokenReader::fault(token_, "'" + digits +
+                                       "' is no number of 64 bits. Write inf for an "
+                                       "infinity, 0.0 for less than the least number");
       }
     } else {
       uint64_t value = 0;
       const bool fits = std::from_chars(digits.data(), end, value).ec == std::errc{};
       // The least integer is written as a minus and 2^63.
       if (!fits || value > uint64_t{1} << 63) {
-        TokenReader::fault(token_, "'" + digits + "' does not fit in 64 bits. Use a smaller number");
+        TokenReader::fault(token_,
+                           "'" + digits + "' does not fit in 64 bits. Use a smaller number");
       }
       token_.integer = static_cast<int64_t>(value);
     }
@@ -152,10 +154,14 @@ std::vector<Token> lex(std::string_view text) { return Lexer(text).run(); }
 
 std::string describe(const Token& token) {
   switch (token.kind) {
-    case TokenKind::End: return "the end of the text";
-    case TokenKind::NewLine: return "the end of the line";
-    case TokenKind::String: return "\"" + token.text + "\"";
-    default: return "'" + token.text + "'";
+    case TokenKind::End:
+      return "the end of the text";
+    case TokenKind::NewLine:
+      return "the end of the line";
+    case TokenKind::String:
+      return "\"" + token.text + "\"";
+    default:
+      return "'" + token.text + "'";
   }
 }
 

@@ -19,8 +19,8 @@ struct Token {
 };
 
 /// Cuts `text` into words. Comments (`//` to the end of the line) and blanks vanish, and ends of
-/// lines inside brackets; the last token is an End. Throws Error at a character that starts no word,
-/// at an integer of more than 64 bits, and at a string without an end.
+/// lines inside brackets; the last token is an End. Throws Error at a character that starts no
+/// word, at an integer of more than 64 bits, and at a string without an end.
 std::vector<Token> lex(std::string_view text);
 
 /// The token as a message shows it: "'matmul'", "the end of the line".

@@ -2,7 +2,9 @@
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/text/arg_reader.h>
 #include <meshfuse/text/parser.h>
-#include <meshfuse/text/type_reader.h>
+#include <meshfuse/text/type_builder.h>
+
+#include <deque>
 
 namespace meshfuse {
 namespace {
@@ -20,6 +22,10 @@ class Parser {
     } while (!statement());
     skipBlankLines();
     if (!in_.is(TokenKind::End)) in_.expected("nothing more after 'return'");
+    for (TypeBuilder& type : types_) {
+      fusion_->current_loc = {file_, type.line()};
+      type.schedule();
+    }
     fusion_->current_loc = {};
     return std::move(fusion_);
   }
@@ -62,6 +68,7 @@ class Parser {
     TypeText type;
     type.at = in_.peek();
     type.dtype = scalars_.dataType();
+    if (type.dtype == DataType::Null) TokenReader::expected(type.at, "a data type such as f32");
     if (!in_.isSymbol("[")) {
       const Scalar s = fusion_->scalars().symbol(type.dtype);
       names_.declare(name, s);
@@ -73,7 +80,7 @@ class Parser {
     setName(tv, name);
     names_.declare(name, tv);
     readTypeRest(in_, scalars_, type);
-    applyType(tv, type);
+    define(tv, std::move(type));
     fusion_->addInput(tv);
   }
 
@@ -81,8 +88,9 @@ class Parser {
     const Token op_name = in_.expectName("the name of an op");
     const OpDef* op = findOp(op_name.text);
     if (op == nullptr) {
-      TokenReader::fault(op_name, "there is no op '" + op_name.text + "'. The ops are listed in "
-                                                                       "docs/ops.md");
+      TokenReader::fault(op_name, "there is no op '" + op_name.text +
+                                      "'. The ops are listed in "
+                                      "docs/ops.md");
     }
     const std::vector<Val> results = call(op_name, *op);
     if (results.size() != names.size()) {
@@ -102,10 +110,17 @@ class Parser {
     in_.expect(":");
     for (size_t i = 0; i < names.size(); ++i) {
       if (i > 0) in_.expect(";");
-      const TypeText type = readType(in_, scalars_);
+      TypeText type = readType(in_, scalars_);
       if (!type.is_tensor) TokenReader::expected(type.at, "a type with '[' behind the data type");
-      applyResultType(std::get<TensorView*>(results[i]), type, op->name());
+      TensorView* tv = std::get<TensorView*>(results[i]);
+      checkResultType(tv, type, op->name());
+      define(tv, std::move(type));
     }
+  }
+
+  void define(TensorView* tv, TypeText type) {
+    types_.emplace_back(tv, std::move(type));
+    types_.back().define();
   }
 
   std::vector<Val> call(const Token& op_name, const OpDef& op) {
@@ -130,8 +145,8 @@ class Parser {
 
   void output() {
     const Val* value = in_.is(TokenKind::Name) ? names_.find(in_.peek().text) : nullptr;
-    const bool is_tensor = value != nullptr && std::holds_alternative<TensorView*>(*value) &&
-                           in_.peek(1).text != ".";
+    const bool is_tensor =
+        value != nullptr && std::holds_alternative<TensorView*>(*value) && in_.peek(1).text != ".";
     if (!is_tensor) {
       fusion_->addOutput(scalars_.operand(DataType::Int));
       return;
@@ -144,8 +159,9 @@ class Parser {
     const Token& target = in_.expectName("an input");
     TensorView* alias = names_.tensor(target);
     if (!alias->isFusionInput()) {
-      TokenReader::fault(target, "'" + target.text + "' is not an input. A result can be written "
-                                                     "into an input only");
+      TokenReader::fault(target, "'" + target.text +
+                                     "' is not an input. A result can be written "
+                                     "into an input only");
     }
     fusion_->aliasOutputToInput(tv, alias);
   }
@@ -154,6 +170,7 @@ class Parser {
   std::unique_ptr<Fusion> fusion_;
   NameTable names_;
   ScalarReader scalars_;
+  std::deque<TypeBuilder> types_;
   int32_t file_ = -1;
 };
 

@@ -62,8 +62,8 @@ Scalar ScalarReader::extent(int64_t least) {
   const ScalarPool& pool = fusion_.scalars();
   if (!isIntegral(pool.dtype(s))) TokenReader::expected(where, "an integer");
   if (const auto value = pool.constInt(s); value && *value < least) {
-    TokenReader::fault(where, "found " + std::to_string(*value) + ", expected at least " +
-                                  std::to_string(least));
+    TokenReader::fault(
+        where, "found " + std::to_string(*value) + ", expected at least " + std::to_string(least));
   }
   return s;
 }
@@ -164,8 +164,8 @@ ScalarValue ScalarReader::complexNumber() {
 
 Scalar ScalarReader::literal(DataType plain_int) {
   const Token where = in_.peek();
-  const bool integer = in_.is(TokenKind::Int) ||
-                       (in_.isSymbol("-") && in_.peek(1).kind == TokenKind::Int);
+  const bool integer =
+      in_.is(TokenKind::Int) || (in_.isSymbol("-") && in_.peek(1).kind == TokenKind::Int);
   ScalarValue value;
   DataType type = plain_int;
   if (in_.isWord("true") || in_.isWord("false")) {
@@ -177,8 +177,8 @@ Scalar ScalarReader::literal(DataType plain_int) {
   } else if (integer) {
     value = in_.expectInt("an integer");
   } else {
-    const bool number = in_.is(TokenKind::Float) || in_.isSymbol("-") || in_.isWord("inf") ||
-                        in_.isWord("nan");
+    const bool number =
+        in_.is(TokenKind::Float) || in_.isSymbol("-") || in_.isWord("inf") || in_.isWord("nan");
     if (!number) in_.expected("a number, a size such as a.0, or an expression in parentheses");
     value = real();
     type = DataType::Double;

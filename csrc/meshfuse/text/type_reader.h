@@ -27,13 +27,13 @@ struct AxisText {
 struct ItemText {
   enum Kind : uint8_t { Split, Merge, Logical, Loop, Alloc } kind = Split;
   Token at;
-  std::vector<AxisText> out;    // of a transform
-  std::vector<AxisRef> axes;    // operands of a transform; the list of the others
-  bool inner = false;           // Split
-  Scalar factor;                // Split
-  bool as_loop = false;         // Alloc
-  bool has_flags = false;       // Alloc
-  std::vector<Token> flags;     // Alloc
+  std::vector<AxisText> out;  // of a transform
+  std::vector<AxisRef> axes;  // operands of a transform; the list of the others
+  bool inner = false;         // Split
+  Scalar factor;              // Split
+  bool as_loop = false;       // Alloc
+  bool has_flags = false;     // Alloc
+  std::vector<Token> flags;   // Alloc
 };
 struct TypeText {
   Token at;
@@ -49,11 +49,5 @@ struct TypeText {
 void readTypeRest(TokenReader& in, ScalarReader& scalars, TypeText& type);
 /// Reads a whole type.
 TypeText readType(TokenReader& in, ScalarReader& scalars);
-
-/// Gives a tensor without axes the domain and mesh that `text` describes.
-void applyType(TensorView* tv, const TypeText& text);
-/// The same for a result of `op`, whose inferred type must agree with the text in data type and root
-/// axes; what the op chose beyond them is replaced.
-void applyResultType(TensorView* tv, const TypeText& text, const std::string& op);
 
 }  // namespace meshfuse

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What execute refuses, in which words, and that the definition works afterwards."""
+
+from __future__ import annotations
+
+import re
+
+import meshfuse
+import pytest
+import torch
+from meshfuse import DataType, DeviceMesh, FusionDefinition, ParallelType
+
+
+def matmul(shape_a=(4, 6), shape_b=(6, 3), dtype=DataType.Float):
+    with FusionDefinition() as fd:
+        a = fd.define_tensor(list(shape_a), dtype=dtype)
+        b = fd.define_tensor(list(shape_b), dtype=dtype)
+        fd.add_output(fd.ops.matmul(a, b))
+    return fd
+
+
+def scaled(dtype=DataType.Double):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        s = fd.define_scalar(dtype)
+        fd.add_output(fd.ops.mul(x, s))
+    return fd
+
+
+A, B = torch.ones(4, 6), torch.ones(6, 3)
+
+WRONG_INPUTS = [
+    (matmul, [2, B], "Expected input 0, ", "to be an at::Tensor but got scalar 2"),
+    (matmul, [A.half(), B], "Expected input 0, ",
+     "to be bound to a tensor of dtype float, but got a tensor of dtype __half"),
+    (matmul, [A.double(), B], "tensor of dtype float", "dtype double"),
+    (matmul, [A], "2", "1"),
+    (matmul, [A, B, B], "2", "3"),
+    (matmul, [], "2", "0"),
+    (matmul, [torch.ones(4, 8), B], "T0", "8"),
+    (matmul, [torch.ones(6, 4), B], "T0", "6"),
+    (matmul, [torch.ones(4), B], "T0", "1"),
+    (matmul, [A.to("meta"), B], "meta", "cpu"),
+    (scaled, [torch.ones(2), torch.ones(3)], "Expected input 1, d",
+     "to be a scalar but got float tensor of rank 1"),
+    (scaled, [torch.ones(2), 2 + 1j],
+     "Scalar value (2,1) is not compatible with the expected data type: double.", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "inputs", "first", "second"), WRONG_INPUTS)
+def test_wrong_inputs(make, inputs, first, second):
+    fd = make()
+    with pytest.raises(RuntimeError) as caught:
+        fd.execute(inputs)
+    assert first in str(caught.value) and second in str(caught.value)
+    right = [A, B] if make is matmul else [torch.ones(2), 3.0]
+    assert len(fd.execute(right)) == 1
+
+
+@pytest.mark.parametrize(
+    "inputs", [A, [A, "x"], [A, None], 3, [A, 2**70], [A, object()]], ids=lambda x: type(x).__name__
+)
+def test_wrong_types(inputs):
+    with pytest.raises(TypeError, match="execute"):
+        matmul().execute(inputs)
+
+
+def test_error_has_attributes():
+    with pytest.raises(meshfuse.Error) as caught:
+        matmul().execute([torch.ones(4, 8), B])
+    assert (caught.value.tensor, caught.value.axis, caught.value.rank) == ("T0", 1, None)
+    assert isinstance(caught.value, ValueError) and isinstance(caught.value, RuntimeError)
+
+
+def test_error_after_a_right_call():
+    fd = matmul()
+    fd.execute([A, B])
+    with pytest.raises(RuntimeError, match="T0"):
+        fd.execute([torch.ones(4, 8), B])
+    torch.testing.assert_close(fd.execute([A, B])[0], A @ B)
+
+
+def test_sizes_that_disagree():
+    fd = matmul((-1, -1), (-1, -1))
+    torch.testing.assert_close(fd.execute([A, B])[0], A @ B)
+    with pytest.raises(RuntimeError) as caught:
+        fd.execute([torch.ones(4, 5), B])
+    assert "5" in str(caught.value) and "6" in str(caught.value)
+
+
+def test_local_size_that_contradicts_the_global_one():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([12])
+        x.set_device_mesh(DeviceMesh(range(3)))
+        fd.add_output(fd.ops.neg(x))
+        x.outer_split(0, 3)
+        x.axis(0).parallelize(ParallelType.mesh_x)
+    with meshfuse.simulate(3) as sim:
+        with pytest.raises(RuntimeError) as caught:
+            sim.execute(fd, [[torch.ones(5)]] * 3)
+        for number in ("12", "3", "4", "5"):
+            assert number in str(caught.value)
+        assert sim.run(fd, [torch.ones(12)])[0].tolist() == [-1.0] * 12
+
+
+def test_log_once_and_raise_unchanged(caplog):
+    with pytest.raises(meshfuse.Error):
+        matmul().execute([A])
+    records = [r for r in caplog.records if r.name == "meshfuse"]
+    assert [r.levelname for r in records] == ["ERROR"]
+
+
+def test_log_once_inside_a_block(caplog):
+    with pytest.raises(meshfuse.Error):
+        with FusionDefinition() as fd:
+            fd.add_output(fd.define_tensor([2]))
+            matmul().execute([A])
+    assert len([r for r in caplog.records if r.name == "meshfuse"]) == 1
+
+
+OPTIONS = [
+    ({"_enable_options": ["colour"]}, RuntimeError, "Unrecognized enable_option: colour"),
+    ({"_disable_options": ["colour"]}, RuntimeError, "Unrecognized disable_option: colour"),
+    ({"device": 256}, RuntimeError, "Maximum device index is 255"),
+    (
+        {"device": "cuda:0"},
+        RuntimeError,
+        "Inputs are not all on the same device or don't match selection!",
+    ),
+    (
+        {"_enable_options": ["fuse_matmul"], "_disable_options": ["matmul_expr_eval"]},
+        RuntimeError,
+        "Can not find a scheduler to schedule fusion segment",
+    ),
+    ({"profile": True}, NotImplementedError, "profile"),
+    ({"print_repro": True}, NotImplementedError, "print_repro"),
+]
+
+
+@pytest.mark.parametrize("executed", [False, True])
+@pytest.mark.parametrize(("options", "kind", "message"), OPTIONS)
+def test_wrong_options(options, kind, message, executed):
+    fd = matmul()
+    if executed:
+        fd.execute([A, B])
+    with pytest.raises(kind, match=re.escape(message)):
+        fd.execute([A, B], **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"device": "cpu"},
+        {"device": torch.device("cpu")},
+        {"contiguous_outputs": True},
+        {"_enable_options": ["host_ir_lowering", "p2p_protocol(get)"]},
+        {"_disable_options": ["infer_contiguity"]},
+        {"override_user_schedule": True},
+    ],
+)
+def test_accepted_options(options):
+    fd = matmul()
+    for _ in range(2):
+        torch.testing.assert_close(fd.execute([A, B], **options)[0], A @ B)
+    torch.testing.assert_close(fd.fec.execute([A, B])[0], A @ B)
+
+
+def test_unknown_option_of_the_environment_is_a_warning(monkeypatch):
+    monkeypatch.setenv("MESHFUSE_ENABLE", "colour,fuse_matmul")
+    with pytest.warns(UserWarning, match="'colour' is not an option"):
+        matmul().execute([A, B])
+
+
+def test_dump(monkeypatch, capsys):
+    monkeypatch.setenv("MESHFUSE_DUMP", "fusion_ir,host_ir")
+    fd = matmul()
+    fd.execute([A, B])
+    assert fd.ir() in capsys.readouterr().out
+
+
+def test_contiguous_outputs():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3, 4])
+        fd.add_output(fd.ops.neg(x))
+        fd.add_output(fd.ops.permute(x, [1, 0]))
+        fd.add_output(fd.ops.neg(x), stride_order=[0, 1])
+    value = torch.randn(4, 3).t()
+    outs = fd.execute([value], contiguous_outputs=True)
+    assert [out.is_contiguous() for out in outs] == [True, True, False]
+    torch.testing.assert_close(outs[1], value.t())
+
+
+def test_inputs_may_be_any_iterable_and_nested():
+    fd = scaled()
+    for inputs in (
+        [torch.ones(2), 3.0],
+        (torch.ones(2), 3.0),
+        iter([torch.ones(2), 3.0]),
+        [[torch.ones(2), [3.0]]],
+        [torch.nn.Parameter(torch.ones(2)), 3],
+        [torch.ones(2), True],
+    ):
+        assert fd.execute(inputs)[0].shape == (2,)
+
+
+def test_inputs_that_require_grad():
+    fd = matmul()
+    a, b = A.clone().requires_grad_(), B.clone().requires_grad_()
+    for _ in range(2):
+        (out,) = fd.execute([a, b])
+        assert not out.requires_grad
+        torch.testing.assert_close(out, A @ B)
+
+
+def test_large_int_scalars_are_exact():
+    big = 2722423872872113
+    with FusionDefinition() as fd:
+        s = fd.define_scalar(DataType.Int)
+        fd.add_output(s)
+    assert fd.execute([big])[0].item() == big
+
+
+def test_results_are_the_callers():
+    fd = matmul()
+    (first,) = fd.execute([A, B])
+    kept = first.clone()
+    fd.execute([A * 2, B])
+    assert torch.equal(first, kept)
+    first.zero_()
+    assert torch.equal(fd.execute([A, B])[0], kept)
+
+
+def test_rescheduling_after_an_execution():
+    fd = matmul((4, 6), (6, 4))
+    (a, b), (out,) = fd.fusion.inputs(), fd.fusion.outputs()
+    value_a, value_b = torch.randn(4, 6), torch.randn(6, 4)
+    torch.testing.assert_close(fd.execute([value_a, value_b])[0], value_a @ value_b)
+    for t in (a, b, out):
+        t.set_device_mesh(DeviceMesh(range(2)))
+    b.outer_split(-1, 2)
+    b.axis(-2).parallelize(ParallelType.mesh_x)
+    (result,) = meshfuse.simulate(2).run(fd, [value_a, value_b])
+    torch.testing.assert_close(result, value_a @ value_b)
+
+
+def test_message_names_the_users_line():
+    with FusionDefinition() as fd:
+        a, b = fd.define_tensor([4, 6]), fd.define_tensor([5, 3])
+        with pytest.raises(RuntimeError) as caught:
+            fd.ops.matmul(a, b)
+    assert "6" in str(caught.value) and "5" in str(caught.value)
