@@ -9,6 +9,8 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -50,10 +52,11 @@ def dtensor_matmul(x: torch.Tensor, w: torch.Tensor) -> harness.Contenders:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        path = Path(tempfile.mkdtemp()) / "store"
+        dist.init_process_group("gloo", init_method=f"file://{path}", rank=0, world_size=1)
         mesh = init_device_mesh("cpu", (1,))
-        dx = distribute_tensor(x, mesh, [Replicate()])
-        dw = distribute_tensor(w, mesh, [Shard(1)])
+        dx: Any = distribute_tensor(x, mesh, [Replicate()])
+        dw: Any = distribute_tensor(w, mesh, [Shard(1)])
         torch.testing.assert_close(torch.matmul(dx, dw).to_local(), x @ w)
     except Exception as error:
         harness.note(f"DTensor is left out: {type(error).__name__}: {error}")
@@ -72,7 +75,7 @@ def tiny() -> str:
         "fd.execute": lambda: fd.execute(inputs),
     }
     contenders |= dtensor_matmul(x, w)
-    return harness.table(harness.contest(contenders, turns=151, turn_ms=3))
+    return harness.table(harness.contest(contenders, turns=151, turn_ms=1))
 
 
 def seed_program() -> str:
@@ -99,7 +102,7 @@ def new_definition() -> str:
         "a later execute": lambda: compiled.execute([x, w]),
         "definition and first execute": first,
     }
-    return harness.table(harness.contest(contenders, turns=51, turn_ms=10))
+    return harness.table(harness.contest(contenders, turns=51, turn_ms=2))
 
 
 FRESH_PROCESS = """

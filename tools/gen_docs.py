@@ -46,8 +46,8 @@ def passes_text() -> str:
     head = (
         "# Passes\n\nA pass changes a program and leaves its values as they are. "
         f"Before compilation these run, in this order: {order}.\n\n"
-        '`python -c "from meshfuse import _C; print(_C.run_pass(text, name))"` runs one on a '
-        "program's text form.\n\n"
+        "`meshfuse._C.run_pass(text, name)` runs one on a program's text form; see "
+        "[Add a pass](add_a_pass.md).\n\n"
     )
     sections = (f"## {name}\n\n{doc}\n" for name, doc in _C.registered_passes())
     return NOTE + head + "\n".join(sections)

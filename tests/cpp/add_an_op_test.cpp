@@ -48,7 +48,8 @@ TEST_F(AddAnOp, DividedRowsAreSummedWhereTheyAre) {
   x->setDeviceMesh(DeviceMesh::createForNumDevices(2));
   x->outerSplit(0, 2)->axis(0)->parallelize(ParallelType::DIDx);
   const auto communicator = makeSimulatedCommunicator(2);
-  const std::vector<std::vector<InputValue>> inputs = {{data.slice(0, 0, 2)}, {data.slice(0, 2, 4)}};
+  const std::vector<std::vector<InputValue>> inputs = {{data.slice(0, 0, 2)},
+                                                       {data.slice(0, 2, 4)}};
   const auto outputs = FusionExecutorCache(fusion).runAll(inputs, *communicator);
   ASSERT_EQ(outputs.size(), 2U);
   EXPECT_TRUE(at::allclose(outputs[0].at(0), expected.slice(0, 0, 2)));
