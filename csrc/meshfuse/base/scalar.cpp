@@ -220,6 +220,10 @@ Scalar ScalarPool::binary(ScalarOp op, Scalar a, Scalar b) {
   const DataType dtype = resultType(op, node(a).dtype, node(b).dtype);
   const auto ca = constInt(a), cb = constInt(b);
   const bool integers = isIntegral(dtype);
+  const bool divides = op == ScalarOp::CeilDiv || op == ScalarOp::FloorDiv ||
+                       op == ScalarOp::Mod || op == ScalarOp::Div;
+  MESHFUSE_CHECK(!integers || !divides || cb != 0, name(op),
+                 ": division by zero. Use a divisor that is not 0.");
   if (isConst(a) && isConst(b)) {
     return constant(evaluateOp(op, dtype, node(a).value, node(b).value), dtype);
   }
@@ -238,11 +242,10 @@ Scalar ScalarPool::binary(ScalarOp op, Scalar a, Scalar b) {
         break;
       case ScalarOp::CeilDiv:
       case ScalarOp::FloorDiv:
-        MESHFUSE_CHECK(cb != 0, name(op), ": division by zero. Use a divisor that is not 0.");
         if (cb == 1) return a;
         // An extent over itself; an extent of zero makes this 1 as well, which only an empty
         // tensor can tell from 0.
-        if (a == b) return constant(1);
+        if (a == b) return constant(ScalarValue(int64_t{1}), dtype);
         break;
       case ScalarOp::Min:
       case ScalarOp::Max:

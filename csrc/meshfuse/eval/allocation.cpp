@@ -124,25 +124,30 @@ std::vector<int64_t> unshardedSizes(const TensorView* tv, std::span<const int64_
   MESHFUSE_CHECK(static_cast<int64_t>(local.size()) == tv->ndim(), "unsharded_sizes: ", at(tv),
                  " has ", tv->ndim(), " axes, but ", local.size(), " sizes were given.");
   const auto logical = tv->domain().withoutReductions(tv->domain().logical());
+  const std::vector<bool> divided = leadsToDevice(tv->domain());
   bool merged = false;
+  std::vector<bool> outermost(local.size(), false);  // first operand of a merge on a device path
   for (const ParallelType p : kDeviceTypes) {
     const auto axis = shardedAxis(tv, p);
     if (!axis) continue;
     merged = merged || axis->through_merge;
     if (axis->logical < 0) continue;
-    const IterDomain* id = tv->domain().id(logical[static_cast<size_t>(axis->logical)]);
+    const auto position = static_cast<size_t>(axis->logical);
+    outermost[position] = true;
+    const IterDomain* id = tv->domain().id(logical[position]);
     if (id->isBroadcast() && !id->expandedExtent()) continue;  // divides nothing
-    global[static_cast<size_t>(axis->logical)] *= tv->getDeviceMesh().size(p);
+    global[position] *= tv->getDeviceMesh().size(p);
   }
   if (!merged) return global;
-  // A device's part of merged axes gives the global sizes only where those are declared.
+  // Of merged axes one device's part tells the outermost size at most, and only when it holds the
+  // others whole (bind checks that); the others must be declared.
   for (size_t i = 0; i < logical.size(); ++i) {
     const auto size = tv->fusion()->scalars().constInt(tv->domain().id(logical[i])->extent());
     if (size) {
       global[i] = *size;
       continue;
     }
-    MESHFUSE_CHECK(!leadsToDevice(tv->domain())[static_cast<size_t>(logical[i])],
+    MESHFUSE_CHECK(outermost[i] || !divided[static_cast<size_t>(logical[i])],
                    "axis ", AtAxis{static_cast<int64_t>(i)}, " of ", at(tv),
                    " is merged with another one and divided over devices, so its global size "
                    "cannot be found from one device's part. Declare its size as a number.");

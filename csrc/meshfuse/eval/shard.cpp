@@ -55,7 +55,8 @@ at::Tensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t de
       MESHFUSE_CHECK(factor, "shard_tensor: an axis of ", at(tv),
                      " is split by a factor that is not a number.");
       MESHFUSE_CHECK(extent % *factor == 0, "shard_tensor: Sharded axis must be evenly divisible by mesh; "
-                     "an axis of ", at(tv), " of size ", extent, " is not divisible by ", *factor,
+                     "axis ", AtAxis{domain.logicalPosition(x.in[0])}, " of ", at(tv), " of size ",
+                     extent, " is not divisible by ", *factor,
                      " (", tv->getDeviceMesh().toString(), " has ", tv->getDeviceMesh().size(),
                      " devices). Choose a size that ", *factor, " divides, or pad the tensor first.");
       const int64_t rest = extent / *factor;
@@ -70,7 +71,8 @@ at::Tensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t de
     const auto axis = place(i);
     if (id->isBroadcast() && part.size(axis) == 1) continue;
     const int64_t devices = tv->getDeviceMesh().size(id->getParallelType());
-    MESHFUSE_CHECK(part.size(axis) == devices, "shard_tensor: an axis of ", at(tv), " of size ",
+    MESHFUSE_CHECK(part.size(axis) == devices, "shard_tensor: axis ",
+                   AtAxis{domain.logicalPosition(i)}, " of ", at(tv), " of size ",
                    part.size(axis), " is on ", id->getParallelType(), ", which has ", devices,
                    " devices; Sharded axis must be evenly divisible by mesh. Give a tensor whose "
                    "size agrees.");

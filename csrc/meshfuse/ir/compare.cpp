@@ -67,7 +67,8 @@ class Comparison {
     if (p.op == ScalarOp::Const) return p.value == q.value || (p.value != p.value && q.value != q.value);
     if (p.op != ScalarOp::Symbol) {
       if (same(p.a, q.a) && same(p.b, q.b)) return true;
-      const bool commutes = p.op == ScalarOp::Add || p.op == ScalarOp::Mul;
+      const bool commutes = p.op == ScalarOp::Add || p.op == ScalarOp::Mul ||
+                            p.op == ScalarOp::Min || p.op == ScalarOp::Max;
       return commutes && same(p.a, q.b) && same(p.b, q.a);
     }
     if (p.tensor < 0 || q.tensor < 0) {

@@ -45,6 +45,10 @@ DeviceMesh::DeviceMesh(const std::vector<int64_t>& ids, const std::vector<int64_
   MESHFUSE_CHECK(shape_.size() <= 3, "DeviceMesh: a mesh of ", shape_.size(),
                  " dimensions was given, at most 3 (mesh_z, mesh_y, mesh_x) are possible. Merge "
                  "some dimensions.");
+  for (const int64_t n : shape_) {
+    MESHFUSE_CHECK(n > 0, "DeviceMesh: shape ", listText(shape_), " has an axis of ", n,
+                   " devices. Every mesh axis needs at least one device.");
+  }
   const int64_t count = std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<>());
   MESHFUSE_CHECK(count == size(), "DeviceMesh: shape ", listText(shape_), " holds ", count,
                  " devices, but ", size(), " were given: ", listText(ids_),

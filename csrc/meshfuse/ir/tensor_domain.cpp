@@ -111,6 +111,21 @@ std::vector<int32_t> TensorDomain::withoutReductions(const std::vector<int32_t>&
   return out;
 }
 
+int64_t TensorDomain::logicalPosition(int32_t i) const {
+  while (std::ranges::find(logical_, i) == logical_.end()) {
+    const Transform* t = definition(i);
+    if (t == nullptr) return -1;
+    i = t->in[0];
+  }
+  const bool reduction = id(i)->isReduction();
+  int64_t position = 0;
+  for (const int32_t l : logical_) {
+    if (l == i) break;
+    position += id(l)->isReduction() == reduction ? 1 : 0;
+  }
+  return position;
+}
+
 bool TensorDomain::coversLogical(const std::vector<int32_t>& list) const {
   std::vector<int> count(ids_.size(), 0);
   const auto at = [&](int32_t i) -> int& { return count[static_cast<size_t>(i)]; };
@@ -122,6 +137,7 @@ bool TensorDomain::coversLogical(const std::vector<int32_t>& list) const {
     const Transform& x = transforms_[t];
     const bool split = x.kind == Transform::Split;
     if (at(x.in[0]) == 0 || (!split && at(x.in[1]) == 0)) continue;
+    if (at(x.in[0]) > 1 || (!split && at(x.in[1]) > 1)) return false;
     at(x.in[0]) = 0;
     if (!split) at(x.in[1]) = 0;
     ++at(x.out[0]);
@@ -130,6 +146,7 @@ bool TensorDomain::coversLogical(const std::vector<int32_t>& list) const {
   for (size_t t = transforms_.size(); t-- > definition_transforms_;) {  // loop side: back up
     const Transform& x = transforms_[t];
     if (at(x.out[0]) == 0 && (x.kind == Transform::Merge || at(x.out[1]) == 0)) continue;
+    if (at(x.out[0]) > 1 || (x.kind == Transform::Split && at(x.out[1]) > 1)) return false;
     if (x.kind == Transform::Split && !(present(x.out[0]) && present(x.out[1]))) return false;
     at(x.out[0]) = 0;
     if (x.kind == Transform::Split) at(x.out[1]) = 0;

@@ -72,6 +72,9 @@ class TensorDomain {
   std::vector<IterDomain*> idsOf(const std::vector<int32_t>& list) const;
   std::vector<int32_t> withoutReductions(const std::vector<int32_t>& list) const;
 
+  /// Position, among the logical axes that are reductions or those that are not, of the axis that
+  /// axis `i` comes from (through merges: of the first operand's).
+  int64_t logicalPosition(int32_t i) const;
   /// Whether `list` stands for the same elements as the logical axes: every logical axis is reached
   /// exactly once through splits and merges (broadcast axes may be missing).
   bool coversLogical(const std::vector<int32_t>& list) const;

@@ -62,7 +62,7 @@ class TensorView {
   TensorView* outerSplit(int64_t axis, int64_t factor) { return split(axis, factor, false); }
   TensorView* innerSplit(int64_t axis, int64_t factor) { return split(axis, factor, true); }
   TensorView* merge(int64_t outer, int64_t inner);
-  TensorView* merge(int64_t axis) { return merge(axis, axis + 1); }
+  TensorView* merge(int64_t axis) { return merge(axis, axis == -1 ? nDims() : axis + 1); }
   TensorView* reorder(const std::unordered_map<int64_t, int64_t>& old2new);
   TensorView* reorder(const std::vector<int64_t>& permutation);  // permutation[old] = new
   TensorView* parallelize(int64_t axis, ParallelType p);
@@ -78,7 +78,7 @@ class TensorView {
   /// `what` names the caller in messages.
   void setStrideOrder(std::span<const int64_t> order, std::string_view what);
   void setContiguity(bool flag);
-  void setContiguity(const Contiguity& contiguity) { domain_.setContiguity(contiguity); }
+  void setContiguity(const Contiguity& contiguity);
 
   bool hasDeviceMesh() const { return mesh_ != nullptr; }
   const DeviceMesh& getDeviceMesh() const;  // an empty mesh when none is set

@@ -44,7 +44,8 @@ void verifyDivisible(const TensorView* tv, const IterDomain* device) {
     const auto extent = pool.constInt(domain.id(t->in[0])->getMaybeExpandedExtent());
     const auto factor = pool.constInt(t->factor);
     if (!extent || !factor || domain.id(t->in[0])->isBroadcast()) continue;
-    MESHFUSE_CHECK(*extent % *factor == 0, "parallelize: an axis of ", at(tv), " of size ", *extent,
+    MESHFUSE_CHECK(*extent % *factor == 0, "parallelize: axis ",
+                   AtAxis{domain.logicalPosition(t->in[0])}, " of ", at(tv), " of size ", *extent,
                    " is not divisible by ", *factor, ", and a piece of it is on ",
                    device->getParallelType(), ". Choose a factor that divides ", *extent,
                    ", or pad the tensor first.");
@@ -63,12 +64,13 @@ void verifyDeviceAxes(const TensorView* tv) {
                      ") in ", at(tv), ". Use each mesh axis for one axis of a tensor.");
     }
     used.push_back(id);
-    MESHFUSE_CHECK(tv->hasDeviceMesh(), "verify: an axis of ", at(tv), " is on ", p,
+    MESHFUSE_CHECK(tv->hasDeviceMesh(), "verify: axis ",
+                   AtAxis{tv->domain().logicalPosition(id->index())}, " of ", at(tv), " is on ", p,
                    ", but the tensor has no DeviceMesh. Call set_device_mesh on it first.");
     const int64_t devices = tv->getDeviceMesh().size(p);
     const auto extent = pool.constInt(id->extent());
-    MESHFUSE_CHECK(!extent || id->isBroadcast() || *extent == devices, "verify: an axis of ",
-                   at(tv), " of size ", extent.value_or(-1), " is on ", p, ", which has ", devices,
+    MESHFUSE_CHECK(!extent || id->isBroadcast() || *extent == devices, "verify: a piece of axis ",
+                   AtAxis{tv->domain().logicalPosition(id->index())}, " of ", at(tv), " of size ", extent.value_or(-1), " is on ", p, ", which has ", devices,
                    " devices. Split the axis by ", devices, " first, and parallelize that half.");
     if (!id->isReduction()) verifyDivisible(tv, id);
   }

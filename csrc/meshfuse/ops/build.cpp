@@ -56,6 +56,7 @@ std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args) 
     return {result};
   }
   ConstraintScope constraints;
+  op.validate(call);
   FactorMap map = op.factors(call);
   const DataType dtype = op.dtype(call);
   std::vector<TensorView*> outputs;

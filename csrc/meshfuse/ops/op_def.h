@@ -115,6 +115,8 @@ struct OpDef {
   virtual ~OpDef() = default;
   /// Name, parameters, doc. Called once, at registration.
   virtual OpInfo info() const = 0;
+  /// Checks of a user's call beyond those of factors(). Throws Error.
+  virtual void validate(const OpCall& call) const;
   /// Loops and the axes they run over; checks of ranks and sizes known at definition.
   virtual FactorMap factors(const OpCall& call) const = 0;
   /// Computes the results of local tensors: sets every operands.out(i). Gradients are off.

@@ -87,7 +87,7 @@ Tensor plus(const Tensor& a, const Tensor& b) { return at::add(a, b); }
 Tensor minus(const Tensor& a, const Tensor& b) { return at::sub(a, b); }
 
 const UnaryRow kUnary[] = {
-    {"abs", TypeRule::Keep, "Absolute value.", at::abs},
+    {"abs", TypeRule::KeepReal, "Absolute value.", at::abs},
     {"ceil", TypeRule::Keep, "Smallest integer not less than x.", at::ceil},
     {"floor", TypeRule::Keep, "Largest integer not greater than x.", at::floor},
     {"round", TypeRule::Keep, "Nearest integer, halves to even.",
@@ -155,7 +155,7 @@ const BinaryRow kBinary[] = {
 
 /// Operand `x` in the type to compute in: 16-bit and 8-bit floats are widened first.
 Tensor widened(const Tensor& x, TypeRule rule) {
-  if (rule == TypeRule::Keep || rule == TypeRule::Compare) return x;
+  if (rule != TypeRule::Arithmetic && rule != TypeRule::Float) return x;
   const auto type = x.scalar_type();
   const bool narrow = at::isReducedFloatingType(type) || c10::isFloat8Type(type);
   return narrow ? x.to(at::kFloat) : x;
@@ -237,6 +237,9 @@ DataType applyRule(TypeRule rule, DataType promoted) {
   switch (rule) {
     case TypeRule::Compare: return DataType::Bool;
     case TypeRule::Keep: return promoted;
+    case TypeRule::KeepReal:
+      if (!isComplex(promoted)) return promoted;
+      return promoted == DataType::ComplexFloat ? DataType::Float : DataType::Double;
     case TypeRule::Float:
       if (!isFloating(promoted) && !isComplex(promoted)) return DataType::Float;
       [[fallthrough]];

@@ -8,6 +8,7 @@ namespace meshfuse {
 /// Result type of a pointwise op.
 enum class TypeRule : uint8_t {
   Keep,        // the operand's type
+  KeepReal,    // the operand's type, complex numbers give their real type
   Arithmetic,  // promoted as torch does; 16-bit and 8-bit floats give Float
   Float,       // like Arithmetic, integers and Bool give Float
   Compare,     // Bool

@@ -74,6 +74,7 @@ std::vector<int> OpDef::referenceOrder(const OpCall& call) const {
   return order;
 }
 
+void OpDef::validate(const OpCall&) const {}
 Scalar OpDef::onScalars(const OpCall&) const { return {}; }
 void OpDef::finish(const OpCall&, std::span<TensorView* const>) const {}
 

@@ -47,13 +47,17 @@ struct SumOp final : OpDef {
             .doc = "Sum over the listed axes, or over all. Integers and Bool are summed as Int; dtype "
                    "converts the operand first."};
   }
+  void validate(const OpCall& call) const override {
+    const TensorView* x = call.tensor(0);
+    const bool scheduled = x->domain().transforms().size() > x->domain().definitionTransforms();
+    MESHFUSE_CHECK(x->definition() == nullptr || !scheduled,
+                   "sum: Reducing a tensor once it's gone under transformations is not permitted; ",
+                   at(x), " was split or merged. Schedule tensors after all operations are defined.");
+  }
   FactorMap factors(const OpCall& call) const override {
     const TensorView* x = call.tensor(0);
     MESHFUSE_CHECK(x->ndim() > 0, "sum: Tried to reduce a 0-dim tensor, ", at(x),
                    ". Reduce a tensor with axes.");
-    MESHFUSE_CHECK(x->definition() == nullptr || x->domain().transforms().size() == x->domain().definitionTransforms(),
-                   "sum: Reducing a tensor once it's gone under transformations is not permitted; ",
-                   at(x), " was split or merged. Schedule tensors after all operations are defined.");
     const std::vector<int64_t> axes = reducedAxes(call);
     FactorBuilder builder(call);
     for (int64_t axis = 0; axis < x->ndim(); ++axis) {

@@ -28,9 +28,24 @@ void checkMeshes(const Fusion& fusion, const Expr* expr) {
   for (const TensorView* tv : expr->outputs()) check(tv);
 }
 
+/// Either all tensors are on a mesh or none is, CPU scalars aside (semantics 2.7).
+void checkAllOrNone(Fusion& fusion) {
+  const TensorView *with = nullptr, *without = nullptr;
+  for (const TensorView* tv : fusion.usedTvs()) {
+    if (tv->isCpuScalar()) continue;
+    (tv->hasDeviceMesh() ? with : without) = tv;
+  }
+  MESHFUSE_CHECK(with == nullptr || without == nullptr, "execute: ",
+                 with == nullptr ? "" : with->name(), " is on ",
+                 with == nullptr ? "" : with->getDeviceMesh().toString(), ", but ",
+                 at(without == nullptr ? with : without),
+                 " has no mesh and meets no tensor that has one. Call set_device_mesh on it.");
+}
+
 }  // namespace
 
 static bool checkLocal(Fusion& fusion) {
+  checkAllOrNone(fusion);
   for (const Expr* expr : fusion.exprs()) {
     checkMeshes(fusion, expr);
     for (const ParallelType p : kDeviceTypes) {

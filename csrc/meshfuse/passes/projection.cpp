@@ -41,6 +41,13 @@ class PathReader {
     const Transform* t = tv_->domain().definition(id);
     if (t == nullptr) return false;
     if (t->kind == Transform::Merge) {
+      // An axis of size 1 adds nothing to the merged one.
+      const auto isOne = [&](int32_t i) {
+        const IterDomain* axis = tv_->domain().id(i);
+        return axis->isBroadcast() && !axis->expandedExtent();
+      };
+      if (isOne(t->in[0])) return walk(t->in[1], out);
+      if (isOne(t->in[1])) return walk(t->in[0], out);
       out.key.push_back(kMerge);
       return walk(t->in[0], out) && walk(t->in[1], out);
     }

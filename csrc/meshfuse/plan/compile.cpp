@@ -39,7 +39,7 @@ class PlanBuilder {
   }
 
  private:
-  ExpressionEvaluator& evaluator() { return plan_->evaluator; }
+  ExpressionEvaluator& evaluator() const { return plan_->evaluator; }
 
   std::string sourceText(SourceLoc loc) const {
     const std::string where = fusion_.describe(loc);
@@ -130,6 +130,7 @@ class PlanBuilder {
       step.mesh = &first->getDeviceMesh();
       if (!allHold(*step.mesh)) plan_->every_device_runs = false;
     }
+    for (const TensorView* out : expr->outputs()) checkPartial(out);
     const bool runs_here = holds(first->getDeviceMesh());
     for (const TensorView* out : expr->outputs()) {
       slotOf(out) = plan_->num_slots++;
@@ -140,6 +141,19 @@ class PlanBuilder {
     if (expr->op().cachedInfo().is_view) aliasOf(first) = aliasOf(expr->input(0));
     bindScalars(step);
     plan_->steps.push_back(std::move(step));
+  }
+
+  /// torch's op knows nothing of the axis that an rfactor keeps, so one device must hold one of it.
+  void checkPartial(const TensorView* tv) const {
+    const auto logical = tv->domain().withoutReductions(tv->domain().logical());
+    for (size_t i = 0; i < logical.size(); ++i) {
+      const IterDomain* id = tv->domain().id(logical[i]);
+      const auto size = evaluator().evaluate(id->extent());
+      MESHFUSE_CHECK(!id->isRFactorProduct() || id->isDeviceDim() || size == 1, "rfactor: axis ",
+                     AtAxis{static_cast<int64_t>(i)}, " of ", at(tv), " (size ", size.value_or(-1),
+                     ") is a piece of a reduction that is on no mesh axis. Parallelize it on the "
+                     "mesh (mesh_x, ...), or leave the reduction in one piece.");
+    }
   }
 
   void bindScalars(Step& step) {

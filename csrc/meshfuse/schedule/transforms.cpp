@@ -296,6 +296,14 @@ void TensorView::setStrideOrder(std::span<const int64_t> order, std::string_view
   fusion_->bumpVersion();
 }
 
+void TensorView::setContiguity(const Contiguity& contiguity) {
+  MESHFUSE_CHECK(contiguity.size() == domain_.allocation().size(), "set_contiguity: ",
+                 contiguity.size(), " flags were given for ", domain_.allocation().size(),
+                 " allocation axes of ", meshfuse::at(this), ". Give one flag per axis.");
+  domain_.setContiguity(contiguity);
+  fusion_->bumpVersion();
+}
+
 void TensorView::setContiguity(bool flag) {
   domain_.setContiguity(domain_.uniformContiguity(domain_.allocation(), flag));
   fusion_->bumpVersion();

@@ -25,7 +25,7 @@ class ArgReader {
     for (size_t i = 0; i < params_.size(); ++i) {
       if (given_[i]) continue;
       if (params_[i].has_default) {
-        args[i] = defaultValue(params_[i]);
+        args[i] = params_[i].default_value;
       } else {
         missing += (missing.empty() ? "" : ", ") + params_[i].name;
       }
@@ -109,8 +109,6 @@ class ArgReader {
     return in_.next().text;
   }
 
-  Arg defaultValue(const Param& param) const { return param.default_value; }
-
   bool namesTensor() const {
     if (!in_.is(TokenKind::Name) || in_.peek(1).text == ".") return false;
     const Val* value = names_.find(in_.peek().text);
@@ -149,8 +147,7 @@ class ArgReader {
 }  // namespace
 
 std::vector<Arg> readArguments(TokenReader& in, ScalarReader& scalars, const NameTable& names,
-                               Fusion& fusion, const OpDef& op) {
-  (void)fusion;
+                               const OpDef& op) {
   return ArgReader(in, scalars, names, op).run();
 }
 

@@ -8,9 +8,9 @@
 
 namespace meshfuse {
 
-/// Reads "(...)" behind the name of `op`: one value per parameter, defaults filled in. An integer,
-/// float or flag where the op takes a number becomes a constant of the Fusion.
+/// Reads "(...)" behind the name of `op`: one value per parameter, defaults filled in. A number
+/// where the op takes a number or a scalar becomes a constant of the Fusion.
 std::vector<Arg> readArguments(TokenReader& in, ScalarReader& scalars, const NameTable& names,
-                               Fusion& fusion, const OpDef& op);
+                               const OpDef& op);
 
 }  // namespace meshfuse

@@ -53,20 +53,9 @@ TextNames textNames(const Fusion& fusion, const std::vector<Expr*>& exprs) {
   return names;
 }
 
-/// Whether an argument is what the parameter has when nothing is written. Defaults know no pool of
-/// scalars, so they hold plain numbers.
-bool isDefault(const Fusion& fusion, const Param& param, const Arg& arg) {
-  if (!param.has_default) return false;
-  if (arg == param.default_value) return true;
-  const auto* s = std::get_if<Scalar>(&arg);
-  if (s == nullptr || !fusion.scalars().isConst(*s)) return false;
-  const ScalarNode& node = fusion.scalars().node(*s);
-  if (node.dtype != dtypeOf(node.value)) return false;
-  const ScalarValue& value = node.value;
-  if (const auto* d = std::get_if<double>(&param.default_value)) return value == ScalarValue(*d);
-  if (const auto* i = std::get_if<int64_t>(&param.default_value)) return value == ScalarValue(*i);
-  if (const auto* b = std::get_if<bool>(&param.default_value)) return value == ScalarValue(*b);
-  return false;
+/// Whether an argument is what the parameter has when nothing is written.
+bool isDefault(const Param& param, const Arg& arg) {
+  return param.has_default && arg == param.default_value;
 }
 
 class ArgPrinter {
@@ -138,7 +127,7 @@ std::vector<std::string> argumentTexts(const Expr& expr, const TextNames& names)
   for (size_t i = 0; i < params.size(); ++i) {
     const Arg& arg = expr.args()[i];
     positional = positional && isOperand(params[i].kind);
-    if (isDefault(fusion, params[i], arg)) {
+    if (isDefault(params[i], arg)) {
       positional = false;
       continue;
     }

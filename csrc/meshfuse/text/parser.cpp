@@ -124,7 +124,7 @@ class Parser {
   }
 
   std::vector<Val> call(const Token& op_name, const OpDef& op) {
-    std::vector<Arg> args = readArguments(in_, scalars_, names_, *fusion_, op);
+    std::vector<Arg> args = readArguments(in_, scalars_, names_, op);
     try {
       return callOp(*fusion_, op, std::move(args));
     } catch (Error& error) {
