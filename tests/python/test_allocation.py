@@ -350,8 +350,8 @@ def merged(sizes, d, *, inner=False, shape=None):
     return fd
 
 
-ONE_MAPS_TO_NOTHING = pytest.mark.xfail(
-    strict=True, reason="a merge with an axis of size 1 is taken for one of an unmapped axis"
+INNER_ONE = pytest.mark.xfail(
+    strict=True, reason="a merge with an inner axis of size 1 loses the contiguity of the outer one"
 )
 
 
@@ -364,9 +364,9 @@ ONE_MAPS_TO_NOTHING = pytest.mark.xfail(
         (2, 6, 12, False, (1, 1)),
         (3, 4, 2, True, (3, 2)),
         (5, 6, 3, True, (5, 2)),
-        pytest.param(4, 1, 2, False, (2, 1), marks=ONE_MAPS_TO_NOTHING),
-        pytest.param(4, 1, 2, True, (2, 1), marks=ONE_MAPS_TO_NOTHING),
-        pytest.param(1, 4, 2, True, (1, 2), marks=ONE_MAPS_TO_NOTHING),
+        pytest.param(4, 1, 2, False, (2, 1), marks=INNER_ONE),
+        pytest.param(4, 1, 2, True, (2, 1), marks=INNER_ONE),
+        (1, 4, 2, True, (1, 2)),
     ],
 )
 def test_merged_axes(a, b, d, inner, local):
@@ -415,7 +415,6 @@ def test_merged_axes_of_unknown_size():
             sim.run(fd, [torch.ones(2, 6)])
 
 
-@pytest.mark.xfail(strict=True, reason="any symbolic extent under a merge is refused")
 def test_merged_axes_whose_outer_size_is_found():
     """With whole rows of a declared length the number of rows follows from the local tensor."""
     fd = merged((4, 3), 2, shape=(-1, 3))
@@ -469,7 +468,7 @@ def test_device_axis_without_a_mesh():
     fd, x, _ = one([4], mesh=None)
     shard(x, 0, 2)
     with pytest.raises(
-        meshfuse.Error, match="axis of T0 is on mesh_x, but the tensor has no DeviceMesh"
+        meshfuse.Error, match="axis 0 of T0 is on mesh_x, but the tensor has no DeviceMesh"
     ):
         fd.execute([torch.ones(2)])
 
@@ -600,9 +599,6 @@ def test_number_of_contiguity_flags():
         x.set_allocation_domain([x.axis(0), x.axis(1)], [True])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="tensors without a mesh beside tensors with one are let pass"
-)
 def test_some_tensors_with_a_mesh_and_some_without():
     with FusionDefinition() as fd:
         x, y = fd.define_tensor([4]), fd.define_tensor([4])
@@ -611,7 +607,7 @@ def test_some_tensors_with_a_mesh_and_some_without():
         place(MESH, x)
         shard(x, 0, 2)
     with meshfuse.simulate(2) as sim:
-        with pytest.raises(meshfuse.Error, match="mesh"):
+        with pytest.raises(meshfuse.Error, match=r"T[23] has no mesh"):
             sim.run(fd, [torch.ones(4), torch.ones(4)])
 
 

@@ -111,10 +111,7 @@ def test_registry_has_the_ops_of_a_matrix_program():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", UNARY)
-def test_unary(name, dtype, request):
-    if name == "abs" and dtype.is_complex:
-        reason = "abs of a complex tensor is complex"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_unary(name, dtype):
     compare(name, [values(dtype)])
 
 
@@ -162,9 +159,6 @@ NUMBERS = [
     (torch.float32, True),
     (torch.complex64, 2.5),
 ]
-COMPLEX_NUMBERS = pytest.mark.xfail(
-    strict=True, reason="Python's complex numbers do not reach the library"
-)
 
 
 @pytest.mark.parametrize(("dtype", "number"), NUMBERS, ids=str)
@@ -177,7 +171,6 @@ def test_numbers_on_either_side(name, dtype, number):
     compare(name, [number, left], [zero_dim, left])
 
 
-@COMPLEX_NUMBERS
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.int64, torch.complex64], ids=str
 )
@@ -188,7 +181,6 @@ def test_complex_numbers(name, dtype):
     compare(name, [number, x], [torch.tensor(number), x])
 
 
-@COMPLEX_NUMBERS
 @pytest.mark.parametrize("constant", [True, False])
 def test_complex_scalars(constant):
     x = values(torch.complex64)

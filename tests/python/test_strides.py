@@ -100,9 +100,6 @@ def test_inner_split(declared):
             assert torch.equal(sim.local(device=r), (x @ w)[:, r::2])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the outer half of a cyclic split is taken for one declared contiguous"
-)
 @pytest.mark.parametrize("d", [1, 2])
 @pytest.mark.parametrize("make", [lambda: ramp(8, 6).t(), lambda: ramp(6, 16)[:, ::2]])
 def test_inner_split_of_a_weight_with_other_strides(make, d):
