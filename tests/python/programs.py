@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
 from meshfuse import DataType, DeviceMesh, FusionDefinition, ParallelType, TensorView
 from meshfuse.pytorch_utils import torch_dtype_to_meshfuse_dtype
 

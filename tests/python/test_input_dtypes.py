@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import meshfuse
 import pytest
 import torch
-from meshfuse import DataType, FusionDefinition
 from programs import matmul_cut, ramp, sharded_matmul
+
+import meshfuse
+from meshfuse import DataType, FusionDefinition
 
 C_NAMES = {
     torch.float64: "double",

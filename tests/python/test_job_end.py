@@ -11,8 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-import meshfuse
 import pytest
+
+import meshfuse
 
 WRAPPER = Path(__file__).parents[2] / "tools" / "mpirun"
 
@@ -26,7 +27,8 @@ def find_mpirun():
 pytestmark = [
     pytest.mark.skipif(find_mpirun() is None, reason="no mpirun"),
     pytest.mark.skipif(
-        not list(Path(meshfuse.__file__).parent.glob("libmeshfuse_mpi*")), reason="built without MPI"
+        not list(Path(meshfuse.__file__).parent.glob("libmeshfuse_mpi*")),
+        reason="built without MPI",
     ),
     pytest.mark.skipif(
         any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK")),

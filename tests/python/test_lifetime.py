@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import gc
 
-import meshfuse
 import pytest
 import torch
-from meshfuse import DataType, DeviceMesh, FusionDefinition
 from programs import matmul_cut, place, ramp, shard, sharded_matmul
 from torch.nn.functional import linear
+
+import meshfuse
+from meshfuse import DataType, DeviceMesh, FusionDefinition
 
 VIEWS = {
     "set": lambda ops, x: ops.set(x),

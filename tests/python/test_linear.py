@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import meshfuse
 import pytest
 import torch
-from meshfuse import DataType, DeviceMesh, FusionDefinition
 from programs import (
     DEVICES,
     X,
@@ -21,6 +19,9 @@ from programs import (
     stride_orders,
 )
 from torch.nn.functional import linear
+
+import meshfuse
+from meshfuse import DataType, DeviceMesh, FusionDefinition
 
 
 def program(x, w, bias=None, *, symbolic=False, stride_order=None):
@@ -196,7 +197,9 @@ def test_device_axis_in_front_of_the_weight(declared, bias, d):
             out.axis(0).parallelize(X)
     want = torch.stack(
         [
-            linear(x, w[r], (biases[0][r] if biases[0].dim() == 2 else biases[0]) if biases else None)
+            linear(
+                x, w[r], (biases[0][r] if biases[0].dim() == 2 else biases[0]) if biases else None
+            )
             for r in range(d)
         ]
     )

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import re
 
-import meshfuse
 import pytest
 import torch
-from meshfuse import DataType, FusionDefinition
 from programs import (
     DEVICES,
     assert_layout,
@@ -19,6 +17,9 @@ from programs import (
     ramp,
     sharded_matmul,
 )
+
+import meshfuse
+from meshfuse import DataType, FusionDefinition
 
 
 def product(a, b, *, symbolic=False, **kwargs):
@@ -89,9 +90,7 @@ def test_values(a, b, axes, symbolic):
     assert out.is_contiguous()
 
 
-@pytest.mark.parametrize(
-    "shape", [((5, 1), (1, 4)), ((1,), (1, 4)), ((2, 3, 1), (1,))], ids=str
-)
+@pytest.mark.parametrize("shape", [((5, 1), (1, 4)), ((1,), (1, 4)), ((2, 3, 1), (1,))], ids=str)
 def test_symbolic_inner_size_that_is_one(shape):
     """A size declared -1 stays a reduction also when it is 1; the rank is the same."""
     x, y = ramp(*shape[0]), ramp(*shape[1])
@@ -373,7 +372,9 @@ def test_sharded_strided_inputs(make, loop):
     assert torch.equal(out, torch.matmul(x, y))
 
 
-@pytest.mark.parametrize("shape", [((4, 0), (0, 6)), ((0, 4), (4, 6)), ((3, 0, 4), (4, 6))], ids=str)
+@pytest.mark.parametrize(
+    "shape", [((4, 0), (0, 6)), ((0, 4), (4, 6)), ((3, 0, 4), (4, 6))], ids=str
+)
 def test_sharded_empty_sizes(shape):
     x, y = torch.empty(shape[0]), torch.empty(shape[1])
     want = torch.matmul(x, y)
@@ -386,7 +387,8 @@ def test_sharded_empty_sizes(shape):
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "loop"), [((3, 4), (4, 0), "n"), ((0, 4), (4, 3), "m"), ((0, 2, 3), (3, 2), "batch0")]
+    ("a", "b", "loop"),
+    [((3, 4), (4, 0), "n"), ((0, 4), (4, 3), "m"), ((0, 2, 3), (3, 2), "batch0")],
 )
 def test_sharded_axis_without_elements(a, b, loop):
     x, y = torch.empty(a), torch.empty(b)

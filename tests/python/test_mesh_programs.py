@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import meshfuse
 import pytest
 import torch
-from meshfuse import DeviceMesh, FusionDefinition
 from programs import X, Y, Z, block, matmul_cut, place, ramp, shard, sharded_matmul
+
+import meshfuse
+from meshfuse import DeviceMesh, FusionDefinition
 
 SQUARE = DeviceMesh(torch.arange(4).reshape(2, 2))
 
@@ -133,7 +134,9 @@ def test_both_operands_divided_on_their_first_axis_is_refused():
         for tv in (a, b, out):
             shard(tv, 0, 3)
     with meshfuse.simulate(3) as sim:
-        with pytest.raises(meshfuse.Error, match="matmul: T2 .*needs communication over mesh_x: T1"):
+        with pytest.raises(
+            meshfuse.Error, match=r"matmul: T2 .*needs communication over mesh_x: T1"
+        ):
             sim.run(fd, [e, torch.eye(3)])
 
 
@@ -201,7 +204,7 @@ def test_operand_without_a_mesh_is_replicated(meshed):
     with meshfuse.simulate(2) as sim:
         assert torch.equal(sim.run(fd, [x, w])[0], x @ w)
         assert sim.local(device=1).shape == ((2, 8) if meshed == "a" else (4, 4))
-        with pytest.raises(meshfuse.Error, match="T[01] has no DeviceMesh"):
+        with pytest.raises(meshfuse.Error, match=r"T[01] has no DeviceMesh"):
             sim.shard_tensor(x, b if meshed == "a" else a)
 
 
@@ -213,5 +216,7 @@ def test_operands_on_different_meshes_are_refused():
         place(DeviceMesh([1, 0]), b)
         shard(b, 1, 2)
     with meshfuse.simulate(2) as sim:
-        with pytest.raises(meshfuse.Error, match="matmul: T2 .*needs communication.*T0.*0 1.*T1.*1 0"):
+        with pytest.raises(
+            meshfuse.Error, match=r"matmul: T2 .*needs communication.*T0.*0 1.*T1.*1 0"
+        ):
             sim.run(fd, [ramp(4, 6), ramp(6, 8)])

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 
-import meshfuse
 import torch
 from programs import matmul_cut, ramp, sharded_matmul
+
+import meshfuse
 
 
 def product(d=1):

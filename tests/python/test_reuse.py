@@ -7,12 +7,13 @@ import hashlib
 import subprocess
 import sys
 
-import meshfuse
 import pytest
 import torch
-from meshfuse import DeviceMesh, FusionDefinition
 from programs import X, Y, block, matmul_cut, place, ramp, shard, sharded_matmul
 from torch.nn.functional import linear
+
+import meshfuse
+from meshfuse import DeviceMesh, FusionDefinition
 
 
 def test_sizes_that_change():

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import meshfuse as nvfuser
 import pytest
 import torch
-from meshfuse import DataType, DeviceMesh, FusionDefinition, ParallelType
 from programs import DEVICES, assert_layout, block, dense_strides, stride_orders
+
+import meshfuse as nvfuser
+from meshfuse import DataType, DeviceMesh, FusionDefinition, ParallelType
 
 
 class Model(FusionDefinition):
@@ -116,9 +117,7 @@ class Variant(FusionDefinition):
         if self.symbolic:
             a, b = [-1] * len(a), [-1] * len(b)
         self.inp = self.define_tensor(list(a), dtype=self.dtype)
-        self.weight = self.define_tensor(
-            list(b), dtype=self.dtype, stride_order=self.weight_order
-        )
+        self.weight = self.define_tensor(list(b), dtype=self.dtype, stride_order=self.weight_order)
         self.out = self.ops.matmul(self.inp, self.weight)
         if self.order is None:
             self.add_output(self.out)
@@ -240,7 +239,7 @@ def test_column_major_weight_where_a_row_major_one_was_declared():
     x, w = torch.randn(2, 8, 16), torch.randn(32, 16).t()
     fd = Variant(2, (x.shape, w.shape), as_loop=True)
     with nvfuser.simulate(2) as sim:
-        with pytest.raises(nvfuser.Error, match="stride mismatch with contiguity info.*T1"):
+        with pytest.raises(nvfuser.Error, match=r"stride mismatch with contiguity info.*T1"):
             sim.run(fd, [x, w])
         torch.testing.assert_close(sim.run(fd, [x, w.contiguous()])[0], x @ w, **TOLERANCE)
 

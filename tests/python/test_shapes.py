@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import meshfuse
 import pytest
 import torch
-from meshfuse import DeviceMesh, FusionDefinition
 from programs import X, assert_layout, block, matmul_cut, place, poison, ramp, shard, sharded_matmul
+
+import meshfuse
+from meshfuse import DeviceMesh, FusionDefinition
 
 
 def column_parallel(a, b, d):
@@ -31,7 +32,7 @@ def test_columns_cut_by_hand(columns):
     fd = column_parallel((4, 6), (6, 16), 4)
     w = ramp(6, 12)
     with meshfuse.simulate(4) as sim:
-        with pytest.raises(meshfuse.Error, match="T1.*16.*4"):
+        with pytest.raises(meshfuse.Error, match=r"T1.*16.*4"):
             sim.execute(fd, [[ramp(4, 6), part] for part in w[:, : sum(columns)].split(columns, 1)])
         assert torch.equal(sim.run(fd, [ramp(4, 6), ramp(6, 16)])[0], ramp(4, 6) @ ramp(6, 16))
 
@@ -167,7 +168,7 @@ def test_symbolic_shapes_that_agree_only_locally():
 
 @pytest.mark.parametrize("symbolic", [True, False])
 def test_no_elements_do_not_hide_a_mismatch(symbolic):
-    with pytest.raises(meshfuse.Error, match="T0.*4.*T1.*5"):
+    with pytest.raises(meshfuse.Error, match=r"T0.*4.*T1.*5"):
         with FusionDefinition() as fd:
             shapes = [[-1, -1], [-1, -1]] if symbolic else [[0, 4], [5, 6]]
             fd.add_output(fd.ops.matmul(*(fd.define_tensor(s) for s in shapes)))
@@ -192,9 +193,7 @@ def test_bias_of_an_empty_inner_size():
         x, w, bias = fd.define_tensor([2, 0]), fd.define_tensor([3, 0]), fd.define_tensor([3])
         fd.add_output(fd.ops.linear(x, w, bias))
     poison(2, 3)
-    (out,) = fd.execute(
-        [torch.empty(2, 0), torch.empty(3, 0), torch.tensor([100.0, 200.0, 300.0])]
-    )
+    (out,) = fd.execute([torch.empty(2, 0), torch.empty(3, 0), torch.tensor([100.0, 200.0, 300.0])])
     assert out.tolist() == [[100, 200, 300]] * 2
 
 
@@ -237,5 +236,5 @@ def test_local_size_of_a_logical_device_axis():
         assert torch.equal(sim.run(fd, [x])[0], -x)
         assert_layout(sim.local(device=1), (1, 4, 4), (16, 4, 1))
         assert torch.equal(sim.local(device=1), -block(x, 0, 2, 1))
-        with pytest.raises(meshfuse.Error, match="T0.*mesh_x.*local size 2"):
+        with pytest.raises(meshfuse.Error, match=r"T0.*mesh_x.*local size 2"):
             sim.execute(fd, [[x], [x]])

@@ -6,11 +6,11 @@ from __future__ import annotations
 import threading
 import time
 
-import meshfuse
-import pytest
 import torch
-from meshfuse import DeviceMesh, FusionDefinition, ParallelType
 from programs import matmul_cut, ramp, sharded_matmul
+
+import meshfuse
+from meshfuse import DeviceMesh, FusionDefinition, ParallelType
 
 
 def in_threads(*functions):
@@ -129,7 +129,6 @@ class Slow(FusionDefinition):
         self.sched.parallelize(self.w, -2, ParallelType.mesh_x)
 
 
-@pytest.mark.xfail(strict=True, reason="the hooks of a class are not guarded against a second thread")
 def test_first_execution_of_a_class_in_two_threads():
     fd = Slow()
     x, w = ramp(3, 6), ramp(6, 8)

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import meshfuse
 import pytest
 import torch
+
+import meshfuse
 from meshfuse import Communicator, DeviceMesh, FusionDefinition, TensorView
 from meshfuse.simulation import Simulation
 

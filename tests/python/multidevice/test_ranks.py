@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs without communication on real ranks, for example:
+"""Programs without communication on real ranks.
 
-    tools/mpirun -np 2 python -m pytest tests/python/multidevice
-
-Without a launcher the same bodies run on simulated meshes.
+Started by ``tools/mpirun -np 2 python -m pytest tests/python/multidevice``, for example. Without a
+launcher the same bodies run on simulated meshes.
 """
 
 from __future__ import annotations
 
 import os
 
-import meshfuse
 import pytest
 import torch
-from meshfuse import Communicator, DataType, DeviceMesh, FusionDefinition, ParallelType
 from programs import (
     X,
     Y,
@@ -29,6 +26,9 @@ from programs import (
 )
 from test_seed import Model
 from torch.nn.functional import linear
+
+import meshfuse
+from meshfuse import Communicator, DataType, DeviceMesh, FusionDefinition, ParallelType
 
 
 def test_who_is_who():
@@ -75,7 +75,9 @@ def test_seed_program(world):
     assert fd._executor().stats()["compiles"] == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64], ids=str
+)
 @pytest.mark.parametrize("loop", ["m", "n", "batch0"])
 def test_matmul(world, loop, dtype):
     x, w = ramp(4, 8, 5, dtype=dtype), ramp(4, 5, 12, dtype=dtype)
@@ -192,7 +194,11 @@ def test_chain_of_layers(world):
     d = world.size
     x, w, bias = torch.randn(4, 6), torch.randn(6, 4 * d), torch.randn(4 * d)
     with FusionDefinition() as fd:
-        tx, tw, tb = fd.define_tensor([4, 6]), fd.define_tensor([6, 4 * d]), fd.define_tensor([4 * d])
+        tx, tw, tb = (
+            fd.define_tensor([4, 6]),
+            fd.define_tensor([6, 4 * d]),
+            fd.define_tensor([4 * d]),
+        )
         fd.add_output(fd.ops.gelu(fd.ops.add(fd.ops.matmul(tx, tw), tb)))
         place(world.mesh, tx, tw, tb)
         shard(tw, 1, d)
