@@ -404,14 +404,16 @@ TEST_F(ShardingTest, AlignRefusesMergesOfAxesThatAreApart) {
 
 // ---- the table of 2.4
 
-TEST_P(LayoutRowTest, AllocationFollowsTheLoop) {
+class ShardingRows : public LayoutRowTest {};
+
+TEST_P(ShardingRows, AllocationFollowsTheLoop) {
   TensorView* out = makeRow(*fusion, GetParam()).out;
   EXPECT_TRUE(alignAllocationWithLoop(out));
   EXPECT_EQ(allocationText(out), GetParam().allocation);
   EXPECT_EQ(hasTrivialAllocationDomain(out), GetParam().trivial);
 }
 
-TEST_P(LayoutRowTest, AllocationAsLoopIsTheSame) {
+TEST_P(ShardingRows, AllocationAsLoopIsTheSame) {
   TensorView* out = makeRow(*fusion, GetParam()).out;
   for (int i = 0; i < 2; ++i) {
     out->setAllocationAsLoop();
@@ -420,7 +422,7 @@ TEST_P(LayoutRowTest, AllocationAsLoopIsTheSame) {
   EXPECT_FALSE(alignAllocationWithLoop(out));
 }
 
-TEST_P(LayoutRowTest, FinalizedTwice) {
+TEST_P(ShardingRows, FinalizedTwice) {
   const Product row = makeRow(*fusion, GetParam());
   output(row.out);
   EXPECT_TRUE(runPass(*fusion, "finalize-allocation"));
@@ -429,7 +431,7 @@ TEST_P(LayoutRowTest, FinalizedTwice) {
   EXPECT_EQ(allocationText(row.out), GetParam().allocation);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharding, LayoutRowTest, testing::ValuesIn(layoutRows()), rowName);
+INSTANTIATE_TEST_SUITE_P(Table, ShardingRows, testing::ValuesIn(layoutRows()), rowName);
 
 }  // namespace
 }  // namespace meshfuse

@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// FusionExecutorCache: the seed program on simulated meshes, cached plans, layouts, memory of
+// results, aliases, scalar inputs.
+#include <meshfuse/exec/executor.h>
+#include <meshfuse/ops/op_def.h>
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sum.h>
+
+#include "device_tensors.h"
+#include "expect_error.h"
+#include "fusion_fixture.h"
+
+namespace meshfuse {
+namespace {
+
+class ExecutorTest : public FusionTest {
+ protected:
+  FusionExecutorCache& cache() {
+    if (!cache_) cache_.emplace(fusion);
+    return *cache_;
+  }
+  at::Tensor run(std::vector<InputValue> inputs) {
+    auto outputs = cache().run(std::move(inputs));
+    EXPECT_EQ(outputs.size(), 1U);
+    return outputs.at(0);
+  }
+  TensorView* call(std::string_view op, std::vector<Arg> args) {
+    return std::get<TensorView*>(callOp(op, std::move(args)).at(0));
+  }
+
+ private:
+  std::optional<FusionExecutorCache> cache_;
+};
+
+bool shareMemory(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().data() == b.storage().data();
+}
+
+// ---- the seed program: a matmul whose output is cut by a DID loop split
+
+struct Seed {
+  TensorView *x, *w, *out;
+};
+
+/// [2, 8, 12] @ [12, 6 d], column-parallel over d devices.
+Seed makeSeed(Fusion& fusion, int64_t d, bool symbolic = false) {
+  const auto size = [&](int64_t n) { return symbolic ? -1 : n; };
+  Seed seed{.x = makeContigConcreteTensor({size(2), size(8), size(12)}),
+            .w = makeContigConcreteTensor({size(12), size(6 * d)}),
+            .out = nullptr};
+  seed.out = matmul(seed.x, seed.w);
+  fusion.addInput(seed.x);
+  fusion.addInput(seed.w);
+  fusion.addOutput(seed.out);
+  for (TensorView* tv : {seed.x, seed.w, seed.out}) {
+    tv->setDeviceMesh(DeviceMesh::createForNumDevices(d));
+  }
+  seed.w->outerSplit(-1, d)->axis(-2)->parallelize(kX);
+  seed.out->outerSplit(-2, d)->axis(-3)->parallelize(kX);
+  return seed;
+}
+
+class SeedProgram : public ExecutorTest, public testing::WithParamInterface<int64_t> {};
+
+TEST_P(SeedProgram, EveryDeviceHasItsColumns) {
+  const int64_t d = GetParam();
+  const Seed seed = makeSeed(*fusion, d);
+  const at::Tensor x = at::rand({2, 8, 12}), w = at::rand({12, 6 * d});
+  const DeviceOutputs outputs = runOnMesh(cache(), d, {x, w});
+  const at::Tensor want = at::matmul(x, w);
+  ASSERT_EQ(outputs.size(), static_cast<size_t>(d));
+  for (int64_t device = 0; device < d; ++device) {
+    const at::Tensor& mine = outputs[static_cast<size_t>(device)].at(0);
+    expectClose(mine, shardTensor(want, seed.out, device));
+    EXPECT_EQ(strides(mine), Sizes({48, 6, 1}));
+  }
+  expectClose(globalOutput(outputs, 0, seed.out), want);
+  EXPECT_EQ(cache().stats().relayouts, 0);
+  EXPECT_EQ(cache().stats().compiles, 1);
+}
+
+TEST_P(SeedProgram, AllocationAsLoopChangesNothing) {
+  const int64_t d = GetParam();
+  const Seed seed = makeSeed(*fusion, d);
+  for (TensorView* tv : {seed.x, seed.w, seed.out}) tv->setAllocationAsLoop();
+  const at::Tensor x = at::rand({2, 8, 12}), w = at::rand({12, 6 * d});
+  const DeviceOutputs outputs = runOnMesh(cache(), d, {x, w});
+  expectClose(globalOutput(outputs, 0, seed.out), at::matmul(x, w));
+  EXPECT_EQ(strides(outputs[0][0]), Sizes({48, 6, 1}));
+  EXPECT_EQ(cache().stats().relayouts, 0);
+}
+
+TEST_P(SeedProgram, SymbolicSizesRunAgainWithoutRebuilding) {
+  const int64_t d = GetParam();
+  const Seed seed = makeSeed(*fusion, d, true);
+  for (const Sizes& s : {Sizes{2, 8, 12, 6}, Sizes{1, 3, 5, 2}, Sizes{2, 8, 12, 6}, Sizes{0, 3, 5, 2}}) {
+    const at::Tensor x = at::rand({s[0], s[1], s[2]}), w = at::rand({s[2], s[3] * d});
+    const DeviceOutputs outputs = runOnMesh(cache(), d, {x, w});
+    expectClose(globalOutput(outputs, 0, seed.out), at::matmul(x, w));
+  }
+  EXPECT_EQ(cache().stats().compiles, 3);
+  EXPECT_EQ(cache().stats().runs, 4);
+}
+
+TEST_P(SeedProgram, PropagationFindsTheOutput) {
+  const int64_t d = GetParam();
+  TensorView* x = input({4, 8});
+  TensorView* w = input({8, 3 * d});
+  output(relu(matmul(x, w)));
+  w->setDeviceMesh(DeviceMesh::createForNumDevices(d));
+  w->outerSplit(1, d)->parallelize(1, kX);
+  const at::Tensor gx = at::rand({4, 8}), gw = at::rand({8, 3 * d});
+  const auto mesh = makeSimulatedCommunicator(d);
+  std::vector<std::vector<InputValue>> inputs;
+  for (int64_t device = 0; device < d; ++device) inputs.push_back({gx, shardTensor(gw, w, device)});
+  const DeviceOutputs outputs = cache().runAll(inputs, *mesh);
+  const at::Tensor want = at::relu(at::matmul(gx, gw));
+  for (int64_t device = 0; device < d; ++device) {
+    expectClose(outputs[static_cast<size_t>(device)][0], want.narrow(1, 3 * device, 3).contiguous());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, SeedProgram, testing::Values(1, 2, 3, 4, 8));
+
+// ---- layouts
+
+TEST_F(ExecutorTest, ColumnMajorResultNeedsNoCopy) {
+  TensorView *a = input({4, 8}), *b = input({8, 6});
+  TensorView* out = output(matmul(a, b));
+  out->setStrideOrder(std::vector<int64_t>{0, 1}, "test");
+  for (TensorView* tv : {a, b, out}) tv->setDeviceMesh(two);
+  b->outerSplit(1, 2)->parallelize(1, kX);
+  out->outerSplit(1, 2)->parallelize(1, kX);
+  const at::Tensor ga = at::rand({4, 8}), gb = at::rand({8, 6});
+  const DeviceOutputs outputs = runOnMesh(cache(), 2, {ga, gb});
+  expectClose(globalOutput(outputs, 0, out), at::matmul(ga, gb));
+  for (const auto& device : outputs) EXPECT_EQ(strides(device[0]), Sizes({1, 4}));
+  EXPECT_EQ(cache().stats().relayouts, 0);
+}
+
+TEST_F(ExecutorTest, EveryStrideOrderOfABatchedProduct) {
+  const at::Tensor ga = at::rand({5, 4, 8}), gb = at::rand({8, 6});
+  Sizes order = {0, 1, 2};
+  do {
+    auto program = std::make_shared<Fusion>();
+    const FusionGuard active(program.get());
+    TensorView *a = makeContigConcreteTensor({5, 4, 8}), *b = makeContigConcreteTensor({8, 6});
+    program->addInput(a);
+    program->addInput(b);
+    TensorView* out = matmul(a, b);
+    program->addOutput(out);
+    out->setStrideOrder(order, "test");
+    for (TensorView* tv : {a, b, out}) tv->setDeviceMesh(two);
+    b->outerSplit(1, 2)->parallelize(1, kX);
+    out->outerSplit(2, 2)->parallelize(2, kX);
+    FusionExecutorCache executor(program);
+    const DeviceOutputs outputs = runOnMesh(executor, 2, {ga, gb});
+    expectClose(globalOutput(outputs, 0, out), at::matmul(ga, gb));
+    const Sizes local = {5, 4, 3};
+    Sizes want(3);
+    for (size_t i = 0; i < 3; ++i) {
+      want[i] = 1;
+      for (size_t k = 0; k < 3; ++k) want[i] *= order[k] < order[i] ? local[k] : 1;
+    }
+    EXPECT_EQ(strides(outputs[1][0]), want) << order[0] << order[1] << order[2];
+  } while (std::ranges::next_permutation(order).found);
+}
+
+TEST_F(ExecutorTest, LinearHonoursAStrideOrder) {
+  TensorView *x = input({4, 8}), *w = input({6, 8}), *bias = input({6});
+  TensorView* out = output(linear(x, w, bias));
+  out->setStrideOrder(std::vector<int64_t>{0, 1}, "test");
+  const at::Tensor gx = at::rand({4, 8}), gw = at::rand({6, 8}), gb = at::rand({6});
+  const at::Tensor result = run({gx, gw, gb});
+  expectClose(result, at::linear(gx, gw, gb));
+  EXPECT_EQ(strides(result), Sizes({1, 4}));
+}
+
+TEST_F(ExecutorTest, MovedAxesAreCopiedOnce) {
+  TensorView* out = output(permute(input({4, 6}), {1, 0}));
+  const at::Tensor x = numbers({4, 6});
+  const at::Tensor result = run({x});
+  expectEqual(result, x.t());
+  EXPECT_EQ(strides(result), Sizes({4, 1}));
+  EXPECT_EQ(cache().stats().relayouts, 1);
+  EXPECT_FALSE(out->hasAllocation());
+}
+
+TEST_F(ExecutorTest, CyclicAndNestedCuts) {
+  for (const bool cyclic : {true, false}) {
+    auto program = std::make_shared<Fusion>();
+    const FusionGuard active(program.get());
+    TensorView *a = makeContigConcreteTensor({4, 8}), *b = makeContigConcreteTensor({8, 12});
+    program->addInput(a);
+    program->addInput(b);
+    TensorView* out = matmul(a, b);
+    program->addOutput(out);
+    for (TensorView* tv : {a, b, out}) tv->setDeviceMesh(two);
+    for (TensorView* tv : {b, out}) {
+      if (cyclic) tv->innerSplit(1, 2)->parallelize(2, kX);
+      if (!cyclic) tv->outerSplit(1, 2)->outerSplit(2, 2)->parallelize(2, kX);
+    }
+    FusionExecutorCache executor(program);
+    const at::Tensor ga = at::rand({4, 8}), gb = at::rand({8, 12});
+    const DeviceOutputs outputs = runOnMesh(executor, 2, {ga, gb});
+    expectClose(globalOutput(outputs, 0, out), at::matmul(ga, gb));
+    EXPECT_EQ(executor.stats().relayouts, 0);
+  }
+}
+
+TEST_F(ExecutorTest, SquareMesh) {
+  TensorView *a = input({4, 8}), *b = input({8, 6});
+  TensorView* out = output(matmul(a, b));
+  for (TensorView* tv : {a, b, out}) tv->setDeviceMesh(square);
+  a->outerSplit(0, 2)->parallelize(0, kY);
+  b->outerSplit(1, 2)->parallelize(1, kX);
+  out->outerSplit(1, 2)->parallelize(1, kX)->outerSplit(0, 2)->parallelize(0, kY);
+  const at::Tensor ga = at::rand({4, 8}), gb = at::rand({8, 6});
+  const DeviceOutputs outputs = runOnMesh(cache(), 4, {ga, gb});
+  EXPECT_EQ(sizes(outputs[3][0]), Sizes({2, 3}));
+  expectClose(globalOutput(outputs, 0, out), at::matmul(ga, gb));
+}
+
+TEST_F(ExecutorTest, DeviceAxisThatIsLogical) {
+  TensorView *x = input({5, 3, 8}), *w = input({2, 6, 8}), *bias = input({2, 6});
+  TensorView* out = output(linear(x, w, bias));
+  for (TensorView* tv : {x, w, bias, out}) tv->setDeviceMesh(two);
+  for (TensorView* tv : {w, bias, out}) tv->parallelize(0, kX);
+  const at::Tensor gx = at::rand({5, 3, 8}), gw = at::rand({2, 6, 8}), gb = at::rand({2, 6});
+  const DeviceOutputs outputs = runOnMesh(cache(), 2, {gx, gw, gb});
+  for (int64_t d = 0; d < 2; ++d) {
+    expectClose(outputs[static_cast<size_t>(d)][0],
+                at::linear(gx, gw.select(0, d), gb.select(0, d)).unsqueeze(0));
+  }
+}
+
+TEST_F(ExecutorTest, UnevenSerialSplitInTheAllocation) {
+  TensorView* out = output(relu(input({5})))->split(0, 2);
+  out->setAllocationAsLoop();
+  expectEqual(run({numbers({5})}), numbers({5}));
+}
+
+// ---- plans
+
+TEST_F(ExecutorTest, PlanIsFoundAgain) {
+  output(relu(input({-1, 6})));
+  const at::Tensor x = at::rand({4, 6});
+  EXPECT_FALSE(cache().isCompiled(std::vector<InputValue>{x}));
+  EXPECT_EQ(cache().lastPlan(), nullptr);
+  run({x});
+  EXPECT_TRUE(cache().isCompiled(std::vector<InputValue>{at::rand({4, 6})}));
+  EXPECT_FALSE(cache().isCompiled(std::vector<InputValue>{at::rand({5, 6})}));
+  const auto plan = cache().lastPlan();
+  run({at::rand({4, 6})});
+  EXPECT_EQ(cache().lastPlan(), plan);
+  EXPECT_EQ(cache().stats().compiles, 1);
+  EXPECT_EQ(cache().stats().runs, 2);
+}
+
+TEST_F(ExecutorTest, SizesStridesAndTypesMakePlans) {
+  output(relu(addInput(makeSymbolicTensor(2))));
+  run({at::rand({4, 6})});
+  run({at::rand({5, 6})});
+  run({at::rand({6, 4}).t()});
+  EXPECT_EQ(cache().stats().compiles, 3);
+  run({at::rand({5, 6})});
+  run({at::rand({6, 4}).t()});
+  EXPECT_EQ(cache().stats().compiles, 3);
+}
+
+TEST_F(ExecutorTest, ChangedProgramIsCompiledAgain) {
+  TensorView* x = input({-1});
+  output(relu(x));
+  run({at::rand({4})});
+  output(call("exp", {x}));
+  EXPECT_FALSE(cache().isCompiled(std::vector<InputValue>{at::rand({4})}));
+  EXPECT_EQ(cache().run({at::rand({4})}).size(), 2U);
+  EXPECT_EQ(cache().stats().compiles, 2);
+}
+
+TEST_F(ExecutorTest, ChangedContiguityIsNoticed) {
+  TensorView* x = addInput(makeSymbolicTensor(2));
+  output(relu(x));
+  const at::Tensor strided = at::rand({4, 12}).narrow(1, 0, 6);
+  EXPECT_NO_THROW(run({strided}));
+  x->setContiguity(Contiguity{true, true});
+  expectError([&] { run({strided}); }, "stride mismatch with contiguity info");
+}
+
+TEST_F(ExecutorTest, UsersProgramStaysAsItWas) {
+  const Seed seed = makeSeed(*fusion, 2);
+  seed.out->reorder(std::vector<int64_t>{1, 2, 0, 3, 4});
+  const std::string before = loopText(seed.out);
+  runOnMesh(cache(), 2, {at::rand({2, 8, 12}), at::rand({12, 12})});
+  EXPECT_EQ(loopText(seed.out), before);
+  EXPECT_FALSE(seed.out->hasAllocation());
+  const auto compiled = cache().compiledFusion();
+  EXPECT_EQ(loopText(compiled->tensor(seed.out->id())), "[X2, i2, i8, i6, r12]");
+  EXPECT_EQ(allocationText(compiled->tensor(seed.out->id())), "[i2, i8, X2, i6, r12]");
+}
+
+TEST_F(ExecutorTest, OldPlansAreDropped) {
+  output(relu(input({-1})));
+  constexpr auto kMax = static_cast<int64_t>(FusionExecutorCache::kMaxPlans);
+  for (int64_t n = 1; n <= kMax; ++n) run({at::rand({n})});
+  const auto isCompiled = [&](int64_t n) { return cache().isCompiled(std::vector<InputValue>{at::rand({n})}); };
+  EXPECT_TRUE(isCompiled(1));  // and used last now
+  run({at::rand({kMax + 1})});
+  EXPECT_TRUE(isCompiled(1));
+  EXPECT_FALSE(isCompiled(2));
+  EXPECT_TRUE(isCompiled(3));
+  EXPECT_TRUE(isCompiled(kMax + 1));
+  EXPECT_EQ(cache().stats().compiles, kMax + 1);
+  run({at::rand({2})});
+  EXPECT_EQ(cache().stats().compiles, kMax + 2);
+  EXPECT_TRUE(isCompiled(2));
+}
+
+TEST_F(ExecutorTest, AnotherTeamIsAnotherPlan) {
+  output(relu(input({-1})));
+  const at::Tensor x = at::rand({4});
+  run({x});
+  runOnMesh(cache(), 2, {x});
+  runOnMesh(cache(), 2, {x});
+  EXPECT_EQ(cache().stats().compiles, 2);
+}
+
+// ---- memory of results
+
+TEST_F(ExecutorTest, ResultsNeverShareMemoryWithInputs) {
+  TensorView* x = input({4, 6});
+  output(set(x));
+  output(permute(x, {1, 0}));
+  output(broadcast(x, {false, true, false}));
+  output(castOp(DataType::Float, x));
+  output(set(set(x)));
+  output(relu(x));
+  const at::Tensor in = numbers({4, 6});
+  const auto outputs = cache().run({in});
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    EXPECT_FALSE(shareMemory(outputs[i], in)) << i;
+    for (size_t k = 0; k < i; ++k) EXPECT_FALSE(shareMemory(outputs[i], outputs[k])) << i << ", " << k;
+  }
+  expectEqual(outputs[0], in);
+  expectEqual(outputs[1], in.t());
+  expectEqual(outputs[4], in);
+}
+
+TEST_F(ExecutorTest, ResultsShareNoMemoryWithEachOther) {
+  TensorView* y = relu(input({4, 6}));
+  output(y);
+  output(set(y));
+  output(y);
+  output(broadcast(y, {true, false, false}));
+  const auto outputs = cache().run({numbers({4, 6})});
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) EXPECT_FALSE(shareMemory(outputs[i], outputs[k])) << i << ", " << k;
+  }
+  expectEqual(outputs[2], numbers({4, 6}));
+}
+
+TEST_F(ExecutorTest, InputAsOutputIsReturnedAsItIs) {
+  output(input({4}));
+  const at::Tensor in = numbers({4});
+  EXPECT_TRUE(run({in}).is_same(in));
+}
+
+TEST_F(ExecutorTest, EveryDeviceHasMemoryOfItsOwn) {
+  TensorView* x = input({4});
+  output(set(x));
+  const at::Tensor in = numbers({4});
+  const DeviceOutputs outputs = runOnMesh(cache(), 3, {in});
+  EXPECT_FALSE(shareMemory(outputs[0][0], outputs[1][0]));
+  EXPECT_FALSE(shareMemory(outputs[1][0], outputs[2][0]));
+  EXPECT_FALSE(shareMemory(outputs[0][0], in));
+}
+
+TEST_F(ExecutorTest, SecondRunLeavesTheFirstResultAlone) {
+  output(relu(input({4})));
+  const at::Tensor first = run({numbers({4})});
+  run({at::rand({4})});
+  expectEqual(first, numbers({4}));
+}
+
+TEST_F(ExecutorTest, ResultsDoNotRequireGrad) {
+  output(relu(input({4})));
+  EXPECT_FALSE(run({at::rand({4}).set_requires_grad(true)}).requires_grad());
+}
+
+// ---- aliases
+
+TEST_F(ExecutorTest, AliasWritesIntoTheInput) {
+  TensorView *a = input({4}), *b = input({4});
+  fusion->aliasOutputToInput(add(a, b), b);
+  const at::Tensor x = numbers({4}), y = numbers({4});
+  const void* memory = y.data_ptr();
+  EXPECT_TRUE(cache().run({x, y}).empty());
+  expectEqual(y, at::mul(numbers({4}), 2));
+  EXPECT_EQ(y.data_ptr(), memory);
+  expectEqual(x, numbers({4}));
+}
+
+TEST_F(ExecutorTest, AliasMayBeAnOutputToo) {
+  TensorView* a = input({4});
+  TensorView* sum_of = add(a, a);
+  output(sum_of);
+  fusion->aliasOutputToInput(sum_of, a);
+  const at::Tensor x = numbers({4});
+  const at::Tensor result = run({x});
+  expectEqual(result, at::mul(numbers({4}), 2));
+  expectEqual(x, result);
+  EXPECT_FALSE(shareMemory(x, result));
+}
+
+TEST_F(ExecutorTest, AliasIsWrittenAfterAllReads) {
+  TensorView *a = input({4}), *b = input({4});
+  fusion->aliasOutputToInput(add(a, b), a);
+  output(set(a));  // the value before
+  const at::Tensor x = numbers({4});
+  expectEqual(run({x, numbers({4})}), numbers({4}));
+  expectEqual(x, at::mul(numbers({4}), 2));
+}
+
+TEST_F(ExecutorTest, AliasesMaySwap) {
+  TensorView *a = input({4}), *b = input({4});
+  fusion->aliasOutputToInput(set(a), b);
+  fusion->aliasOutputToInput(set(b), a);
+  const at::Tensor x = numbers({4}), y = at::mul(numbers({4}), 10);
+  cache().run({x, y});
+  expectEqual(y, numbers({4}));
+  expectEqual(x, at::mul(numbers({4}), 10));
+}
+
+TEST_F(ExecutorTest, AliasOnAMesh) {
+  TensorView* a = input({4});
+  a->setDeviceMesh(two);
+  a->outerSplit(0, 2)->parallelize(0, kX);
+  fusion->aliasOutputToInput(add(a, a), a);
+  const auto inputs = shardInputs(*fusion, 2, {numbers({4})});
+  const auto mesh = makeSimulatedCommunicator(2);
+  EXPECT_TRUE(cache().runAll(inputs, *mesh)[1].empty());
+  expectEqual(std::get<at::Tensor>(inputs[1][0]), at::mul(numbers({4}).narrow(0, 2, 2), 2));
+}
+
+// ---- scalar inputs
+
+TEST_F(ExecutorTest, ScalarInputsAreReadAtEveryRun) {
+  TensorView* x = input({4});
+  const Scalar s = fusion->scalars().symbol(DataType::Double);
+  fusion->addInput(s);
+  const Scalar twice = fusion->scalars().mul(s, fusion->scalars().constant(2.0, DataType::Double));
+  output(call("mul", {x, twice}));
+  for (const double value : {0.5, 3.0, -1.0}) {
+    expectClose(run({numbers({4}), ScalarValue(value)}), at::mul(numbers({4}), 2 * value));
+  }
+  EXPECT_EQ(cache().stats().compiles, 1);
+}
+
+TEST_F(ExecutorTest, ScalarOutputs) {
+  const Scalar s = fusion->scalars().symbol(DataType::Int);
+  TensorView* x = input({-1});
+  fusion->addInput(s);
+  fusion->addOutput(fusion->scalars().add(s, fusion->scalars().constant(ScalarValue(int64_t{1}), DataType::Int)));
+  fusion->addOutput(x->axis(0)->extent());
+  const auto outputs = cache().run({numbers({5}), ScalarValue(int64_t{41})});
+  ASSERT_EQ(outputs.size(), 2U);
+  EXPECT_EQ(outputs[0].item().toLong(), 42);
+  EXPECT_EQ(outputs[1].item().toLong(), 5);
+}
+
+TEST_F(ExecutorTest, ScalarsAreConvertedOrRefused) {
+  TensorView* x = input({4});
+  const Scalar s = fusion->scalars().symbol(DataType::Double);
+  fusion->addInput(s);
+  output(call("mul", {x, s}));
+  expectClose(run({numbers({4}), ScalarValue(int64_t{3})}), at::mul(numbers({4}), 3));
+  expectError([&] { run({numbers({4}), ScalarValue(std::complex<double>(1, 1))}); },
+              "is not compatible with the expected data type: double");
+}
+
+// ---- errors
+
+TEST_F(ExecutorTest, NumberAndKindOfInputs) {
+  TensorView* x = input({4});
+  const Scalar s = fusion->scalars().symbol(DataType::Double);
+  fusion->addInput(s);
+  output(call("mul", {x, s}));
+  expectError([&] { run({numbers({4})}); }, "execute: expected 2 inputs, but 1 were given");
+  expectError([&] { run({ScalarValue(1.0), ScalarValue(1.0)}); },
+              {"Expected input 0, T0_g_float[iS0{4}], to be an at::Tensor but got scalar 1"});
+  expectError([&] { run({numbers({4}), numbers({4})}); },
+              {"Expected input 1, ", "to be a scalar but got float tensor of rank 1"});
+  expectError([&] { run({at::Tensor(), ScalarValue(1.0)}); }, "but got an undefined one");
+}
+
+TEST_F(ExecutorTest, MeshBeyondTheCommunicator) {
+  makeSeed(*fusion, 2);
+  const std::vector<InputValue> inputs = {at::rand({2, 8, 12}), at::rand({12, 6})};
+  expectError([&] { cache().run(inputs); },
+              {"execute: DeviceMesh{0 1} needs device 1, but the communicator has 1 devices"});
+}
+
+TEST_F(ExecutorTest, DevicesMustAgree) {
+  TensorView* x = input({-1});
+  x->setDeviceMesh(two);
+  x->outerSplit(0, 2)->parallelize(0, kX);
+  output(relu(x));
+  const auto mesh = makeSimulatedCommunicator(2);
+  const auto runWith = [&](int64_t a, int64_t b) {
+    const std::vector<std::vector<InputValue>> inputs = {{at::rand({a})}, {at::rand({b})}};
+    return cache().runAll(inputs, *mesh);
+  };
+  EXPECT_NO_THROW(runWith(3, 3));
+  expectError([&] { runWith(3, 4); }, {"gives T0.0 the value 8", "6", "on device 1"});
+  const std::vector<std::vector<InputValue>> one = {{at::rand({3})}};
+  expectError([&] { cache().runAll(one, *mesh); },
+              "execute: 1 lists of inputs were given for 2 devices");
+}
+
+TEST_F(ExecutorTest, RunNeedsASingleDevice) {
+  output(relu(input({4})));
+  const auto mesh = makeSimulatedCommunicator(2);
+  const CommunicatorGuard active(mesh.get());
+  expectError([&] { run({at::rand({4})}); }, "execute: inside simulate(2) there is no single device");
+}
+
+TEST_F(ExecutorTest, SizesThatDisagreeNameTheOperation) {
+  TensorView* a = input({-1, -1});
+  output(matmul(a, input({-1, -1})));
+  expectError([&] { run({at::rand({4, 8}), at::rand({7, 6})}); },
+              {"matmul: axis 1 of T0 has size 8 but axis 0 of T1 has size 7", "while compiling T2"});
+}
+
+TEST_F(ExecutorTest, CudaSchedulesAreRefused) {
+  output(relu(input({4})))->parallelize(0, ParallelType::TIDx);
+  expectError<UnsupportedError>([&] { run({at::rand({4})}); },
+                                {"execute: axis 0 of T1 is on block_x", "use mesh_x"});
+}
+
+TEST_F(ExecutorTest, CommunicationIsRefusedForNow) {
+  TensorView* x = input({4});
+  x->setDeviceMesh(two);
+  x->outerSplit(0, 2)->parallelize(0, kX);
+  output(relu(x))->setDeviceMesh(two);
+  expectError([&] { runOnMesh(cache(), 2, {numbers({4})}); },
+              {"needs communication over mesh_x", "T0 splits", "T1 holds"});
+}
+
+TEST_F(ExecutorTest, MessageTooFewAxes) {
+  output(relu(input({-1, 6})));
+  expectError([&] { run({at::rand({6})}); }, "to have 2 axes, but got a tensor of 1 axes");
+}
+
+// ---- devices outside a mesh
+
+TEST_F(ExecutorTest, DeviceOutsideTheMeshReturnsNothing) {
+  TensorView* x = input({4, 6});
+  x->setDeviceMesh(two);
+  x->outerSplit(1, 2)->parallelize(1, kX);
+  output(relu(x));
+  TensorView* whole = input({-1, 3});
+  whole->setDeviceMesh(two);
+  output(relu(whole));
+  const DeviceOutputs outputs = runOnMesh(cache(), 3, {numbers({4, 6}), numbers({2, 3})});
+  EXPECT_EQ(sizes(outputs[1][0]), Sizes({4, 3}));
+  EXPECT_EQ(sizes(outputs[2][0]), Sizes({4, 0}));
+  EXPECT_EQ(sizes(outputs[2][1]), Sizes({0, 3}));
+}
+
+TEST_F(ExecutorTest, InputsOfADeviceOutsideTheMeshAreIgnored) {
+  TensorView* x = input({4});
+  x->setDeviceMesh(DeviceMesh({1}));
+  output(relu(x));
+  const auto mesh = makeSimulatedCommunicator(2);
+  for (const at::Tensor& anything : {at::empty({0}), at::rand({7, 7}), at::empty({4}, at::kLong)}) {
+    const std::vector<std::vector<InputValue>> inputs = {{anything}, {numbers({4})}};
+    const DeviceOutputs outputs = cache().runAll(inputs, *mesh);
+    expectEqual(outputs[1][0], numbers({4}));
+    EXPECT_EQ(sizes(outputs[0][0]), Sizes({0}));
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
