@@ -22,8 +22,8 @@ ALLOWED: dict[str, set[str]] = {
     "passes": {"base", "ir", "schedule", "ops"},
     "eval": {"base", "ir", "schedule"},
     "comm": {"base"},
-    "plan": {"base", "ir", "schedule", "ops", "passes", "eval", "comm"},
-    "exec": {"base", "ir", "schedule", "ops", "passes", "eval", "comm", "plan"},
+    "plan": {"base", "ir", "schedule", "ops", "passes", "text", "eval", "comm"},
+    "exec": {"base", "ir", "schedule", "ops", "passes", "text", "eval", "comm", "plan"},
 }
 # Only .cpp files of these folders may include torch, except those that CMake compiles without it.
 TORCH_FOLDERS = {"ops", "eval", "plan", "exec", "comm"}

@@ -22,7 +22,7 @@ def op_text(info: dict[str, Any]) -> str:
     """Return the section of one op."""
     results = ", ".join(info["results"])
     arrow = f" -> {results}" if len(info["results"]) == 1 else f" -> ({results})"
-    text = f"## {info['name']}\n\n```python\n{info['signature']}{arrow}\n```\n\n{info['doc']}\n"
+    text = f"## {info['name']}\n\n```text\n{info['signature']}{arrow}\n```\n\n{info['doc']}\n"
     others = [
         f"`{alias}` for `{name}`" for name, _, _, _, aliases in info["params"] for alias in aliases
     ]
@@ -46,16 +46,21 @@ def passes_text() -> str:
     head = (
         "# Passes\n\nA pass changes a program and leaves its values as they are. "
         f"Before compilation these run, in this order: {order}.\n\n"
-        '`python -c "from meshfuse import _C; print(_C.run_pass(text, name))"` runs one on a '
-        "program's text form.\n\n"
+        "`meshfuse._C.run_pass(text, name)` runs one on a program's text form; see "
+        "[Add a pass](add_a_pass.md).\n\n"
     )
     sections = (f"## {name}\n\n{doc}\n" for name, doc in _C.registered_passes())
     return NOTE + head + "\n".join(sections)
 
 
+def pages() -> dict[str, str]:
+    """Return the text of every generated page, by file name."""
+    return {"ops.md": ops_text(), "passes.md": passes_text()}
+
+
 def main() -> int:
     """Write the pages, or check them."""
-    texts = {"ops.md": ops_text(), "passes.md": passes_text()}
+    texts = pages()
     stale = [
         name
         for name, text in texts.items()

@@ -20,6 +20,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "meshfuse"
 OPERATORS_HEAD = """\
 # SPDX-License-Identifier: BSD-3-Clause
 # Written by tools/gen_stubs.py.
+# fmt: off
+# ruff: noqa: E501
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,6 +43,8 @@ class Operators:
 OPS_HEAD = """\
 # SPDX-License-Identifier: BSD-3-Clause
 # Written by tools/gen_stubs.py.
+# fmt: off
+# ruff: noqa: E501
 from collections.abc import Sequence
 from typing import Any
 

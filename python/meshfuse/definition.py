@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
@@ -84,6 +85,7 @@ class FusionDefinition:
         self._id = id
         self._lifecycle = Lifecycle(max_length)
         self._cache: FusionExecutorCache | None = None
+        self._first_use = threading.RLock()
         self._run: Any = None  # runs the compiled program; set by the first execute()
         self.ops = Operators(self._lifecycle)
         self.sched = SchedOperators(self._lifecycle)
@@ -251,17 +253,20 @@ class FusionDefinition:
 
     def _executor(self, ignore_user_schedule: bool = False) -> FusionExecutorCache:
         """Return the program's cache of plans, after the hooks of a class have run."""
-        if self._cache is None:
-            if self._lifecycle.phase is not Phase.CLOSED:
-                self._run_hooks(ignore_user_schedule)
-            fusion = self._lifecycle.fusion
-            if fusion is None:
-                raise NotImplementedError(_NO_FUSION)
-            if not fusion.outputs():
-                raise NotImplementedError(
-                    "Fusion is empty! Add an output with add_output before executing."
-                )
-            self._cache = FusionExecutorCache(fusion)
+        if self._cache is not None:
+            return self._cache
+        with self._first_use:  # a second thread waits until the hooks have run
+            if self._cache is None:
+                if self._lifecycle.phase is not Phase.CLOSED:
+                    self._run_hooks(ignore_user_schedule)
+                fusion = self._lifecycle.fusion
+                if fusion is None:
+                    raise NotImplementedError(_NO_FUSION)
+                if not fusion.outputs():
+                    raise NotImplementedError(
+                        "Fusion is empty! Add an output with add_output before executing."
+                    )
+                self._cache = FusionExecutorCache(fusion)
         return self._cache
 
     def _run_hooks(self, ignore_user_schedule: bool) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Written by tools/gen_stubs.py.
+# fmt: off
+# ruff: noqa: E501
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -164,7 +164,8 @@ TEST(IrTextErrors, Meshes) {
        "parseIr: line 1, column 10: DeviceMesh: found duplicates: device 1 stands more than once "
        "in [1, 1]. Name each device once."},
       {"a: f32[i0{4}@x] mesh(x=2)\nreturn a",
-       "parseIr: line 1, column 4: verify: an axis of a of size 4 is on mesh_x, which has 2 "
+       "parseIr: line 1, column 4: verify: a piece of axis 0 of a of size 4 is on mesh_x, which "
+       "has 2 "
        "devices. Split the axis by 2 first, and parallelize that half."},
   });
 }

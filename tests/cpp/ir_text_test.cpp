@@ -157,6 +157,20 @@ TEST_F(IrText, RFactorOfMatmul) {
   EXPECT_EQ(roundTrip(fusion), kRFactor);
 }
 
+TEST_F(IrText, RFactorAfterAnotherSplit) {
+  TensorView* a = concrete({4, 8});
+  TensorView* c = sum(a, {1});
+  fusion.addOutput(c);
+  c->outerSplit(0, 2);  // older than the split that becomes part of the definition
+  c->outerSplit(-1, 2);
+  c->rfactor({-1});
+  EXPECT_EQ(roundTrip(fusion), R"(T0: f32[i0{4}, i1{8}]
+T2 = sum(T0, dims=[1]): f32[i0{4}, r1{8}] { i4{2}, r5{4} = split r1 outer 2; logical i0 i4 r5; i2{2}, i3{2} = split i0 outer 2 }
+T1 = sum(T2, dims=[1]): f32[i0{4}, r1{2}] { i2{2}, i3{2} = split i0 outer 2 }
+return T1
+)");
+}
+
 TEST_F(IrText, RFactorOfOneOfTwoReductions) {
   TensorView* a = concrete({4, 8, 6});
   TensorView* c = sum(a, {1, 2});

@@ -192,9 +192,13 @@ bool alignAllocationWithLoop(TensorView* tv) {
       const std::optional<bool> flag = contiguity[place];
       list[place] = x.out[0];
       list.insert(list.begin() + static_cast<std::ptrdiff_t>(place) + 1, x.out[1]);
-      if (flag) contiguity[place] = true;
-      contiguity.insert(contiguity.begin() + static_cast<std::ptrdiff_t>(place) + 1, flag);
-      // The outer half follows the inner one densely; the inner half keeps the axis's own flag.
+      // The outer half follows the inner one densely and the inner half keeps the axis's own flag;
+      // an inner device half has no stride, so then the outer half keeps it.
+      const bool device_inside = domain.id(x.out[1])->isDeviceDim();
+      const std::optional<bool> dense = flag ? std::optional<bool>(true) : std::nullopt;
+      contiguity[place] = device_inside ? flag : dense;
+      contiguity.insert(contiguity.begin() + static_cast<std::ptrdiff_t>(place) + 1,
+                        device_inside ? dense : flag);
     } else {
       if (!below(x.out[0])) continue;
       const bool neighbours = place + 1 < list.size() && list[place + 1] == x.in[1];

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that several test files use, and what a device must hold of their results.
+
+The expectations are made with torch alone, so that they do not share a fault with the library.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from meshfuse import DataType, DeviceMesh, FusionDefinition, ParallelType, TensorView
+from meshfuse.pytorch_utils import torch_dtype_to_meshfuse_dtype
+
+X, Y, Z = ParallelType.mesh_x, ParallelType.mesh_y, ParallelType.mesh_z
+DEVICES = [1, 2, 3, 4, 8]
+
+
+def ramp(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Small integers -3 to 3, so that sums are exact in every dtype."""
+    return (torch.arange(math.prod(shape)) % 7 - 3).reshape(shape).to(dtype)
+
+
+def dtype_of(tensor: torch.Tensor) -> DataType:
+    return torch_dtype_to_meshfuse_dtype(tensor.dtype)
+
+
+def shard(tv: TensorView, axis: int, d: int, mesh_axis=X, *, inner: bool = False) -> None:
+    """Split loop axis ``axis`` by ``d`` and put the outer (or inner) half on a mesh axis."""
+    if axis < 0:
+        axis += len(tv.get_loop_domain())
+    tv.split(axis, d, inner)
+    tv.axis(axis + 1 if inner else axis).parallelize(mesh_axis)
+
+
+def place(mesh: DeviceMesh, *tensors: TensorView) -> None:
+    for tv in tensors:
+        tv.set_device_mesh(mesh)
+
+
+def block(tensor: torch.Tensor, axis: int, d: int, r: int) -> torch.Tensor:
+    """Return block ``r`` of ``d`` equal blocks of one axis."""
+    size = tensor.size(axis) // d
+    return tensor.narrow(axis, r * size, size)
+
+
+def dense_strides(sizes: Sequence[int], stride_order: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense tensor; ``stride_order[i]`` is the place of axis i, 0 innermost."""
+    strides, step = [0] * len(sizes), 1
+    for axis in sorted(range(len(sizes)), key=lambda i: stride_order[i]):
+        strides[axis] = step
+        step *= max(sizes[axis], 1)
+    return tuple(strides)
+
+
+def assert_layout(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]) -> None:
+    """Compare sizes and strides; the stride of an axis of size 0 or 1 has no meaning."""
+    assert tuple(tensor.shape) == tuple(sizes)
+    if tensor.numel() == 0:
+        return
+    got = [s for s, n in zip(tensor.stride(), sizes, strict=True) if n > 1]
+    assert got == [s for s, n in zip(strides, sizes, strict=True) if n > 1], tensor.stride()
+
+
+def stride_orders(ndim: int) -> list[tuple[int, ...]]:
+    return list(itertools.permutations(range(ndim)))
+
+
+def poison(*shape: int, dtype: torch.dtype = torch.float32) -> None:
+    """Fill memory that the allocator gives out next for such a tensor with nan."""
+    tensors = [torch.full(shape, math.nan, dtype=dtype) for _ in range(8)]
+    del tensors
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where one loop of a matrix product stands in each tensor; None: the operand lacks it."""
+
+    a: int | None
+    b: int | None
+    out: int
+
+
+def matmul_cut(a: Sequence[int], b: Sequence[int], loop: str) -> Cut | None:
+    """Return the place of loop "m", "n" or "batch<k>" (k-th batch axis from the right)."""
+    ndim = max(len(a), len(b)) - (min(len(a), len(b)) == 1)
+    if loop == "m":
+        return Cut(len(a) - 2, None, ndim - (1 if len(b) == 1 else 2)) if len(a) > 1 else None
+    if loop == "n":
+        return Cut(None, len(b) - 1, ndim - 1) if len(b) > 1 else None
+    back = 3 + int(loop.removeprefix("batch"))
+    at = [len(s) - back if len(s) >= back and s[len(s) - back] != 1 else None for s in (a, b)]
+    if at == [None, None]:
+        return None
+    return Cut(at[0], at[1], ndim - back + (len(a) == 1) + (len(b) == 1))
+
+
+def sharded_matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    cut: Cut,
+    d: int,
+    *,
+    symbolic: bool = False,
+    stride_order: Sequence[int] | None = None,
+    declare_output: bool = True,
+    mesh: DeviceMesh | None = None,
+) -> FusionDefinition:
+    """Return the program a @ b with one loop divided over ``d`` devices."""
+
+    def sizes(tensor):
+        return [-1 if symbolic and n > 1 else n for n in tensor.shape]
+
+    with FusionDefinition() as fd:
+        tv_a = fd.define_tensor(sizes(a), dtype=dtype_of(a))
+        tv_b = fd.define_tensor(sizes(b), dtype=dtype_of(b))
+        out = fd.ops.matmul(tv_a, tv_b)
+        fd.add_output(out, stride_order=stride_order)
+        place(mesh or DeviceMesh(range(d)), tv_a, tv_b)
+        if declare_output:
+            place(mesh or DeviceMesh(range(d)), out)
+            shard(out, cut.out, d)
+        for tv, axis in ((tv_a, cut.a), (tv_b, cut.b)):
+            if axis is not None:
+                shard(tv, axis, d)
+    return fd

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The pages: their Python runs, their links lead somewhere, the generated ones are up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[str]:
+    """Return the Python blocks of a page; their lines keep their numbers in tracebacks."""
+    text = page.read_text()
+    found = BLOCK.finditer(text)
+    return ["\n" * text[: block.start(1)].count("\n") + block.group(1) for block in found]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=name_of)
+def test_python_of_page_runs(page: Path) -> None:
+    """The blocks of a page run one after the other, in one namespace."""
+    namespace: dict[str, object] = {"__name__": page.stem}
+    for block in blocks(page):
+        exec(compile(block, page, "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_of_page_exist(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    targets = [t for t in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in t]
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["ops.md", "passes.md"])
+def test_generated_page_is_current(page: str) -> None:
+    """`make docs` writes them again."""
+    expected = load(ROOT / "tools" / "gen_docs.py").pages()
+    assert (ROOT / "docs" / page).read_text() == expected[page]
