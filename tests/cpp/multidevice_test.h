@@ -58,11 +58,16 @@ class MultiDeviceTest : public testing::Test {
 
   static double rtol(at::ScalarType type) {
     switch (type) {
-      case at::kBFloat16: return 1.6e-2;
-      case at::kHalf: return 1e-3;
-      case at::kFloat: return 1.3e-6;
-      case at::kDouble: return 1e-7;
-      default: return 0;  // integers and Bool
+      case at::kBFloat16:
+        return 1.6e-2;
+      case at::kHalf:
+        return 1e-3;
+      case at::kFloat:
+        return 1.3e-6;
+      case at::kDouble:
+        return 1e-7;
+      default:
+        return 0;  // integers and Bool
     }
   }
 
