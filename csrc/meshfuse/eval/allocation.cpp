@@ -60,7 +60,10 @@ void walkToLogical(const TensorView* tv, const DomainSizes& sizes, std::vector<S
       span(x.in[0]) = {sizes.localOf(x.in[0]), merged.stride * std::max<int64_t>(inner, 1)};
       span(x.in[1]) = {inner, merged.stride};
     } else if (span(x.out[1]).present()) {
-      span(x.in[0]) = join(tv, std::exchange(span(x.out[0]), {}), std::exchange(span(x.out[1]), {}));
+      Span joined = join(tv, std::exchange(span(x.out[0]), {}), std::exchange(span(x.out[1]), {}));
+      // A split that leaves a remainder allocates more elements than the axis has.
+      joined.size = std::min(joined.size, sizes.localOf(x.in[0]));
+      span(x.in[0]) = joined;
     }
   }
 }
@@ -85,8 +88,9 @@ Layout localLayout(const TensorView* tv, const ExpressionEvaluator& ee) {
   for (size_t k = allocation.size(); k-- > 0;) {
     const int32_t i = allocation[k];
     const int64_t size = allocatedSize(tv, sizes, i);
-    spans[static_cast<size_t>(i)] = {size, stride};
-    stride *= std::max<int64_t>(size, 1);
+    const bool expanded = static_cast<bool>(domain.id(i)->expandedExtent());
+    spans[static_cast<size_t>(i)] = {size, expanded ? 0 : stride};
+    if (!expanded) stride *= std::max<int64_t>(size, 1);
   }
   walkToLogical(tv, sizes, spans);
   Layout layout;

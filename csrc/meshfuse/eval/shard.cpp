@@ -84,10 +84,15 @@ at::Tensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t de
 
 std::vector<int64_t> sizesOutsideMesh(const at::Tensor& global, const TensorView* tv) {
   std::vector<int64_t> sizes = global.sizes().vec();
+  bool divided = false;
   for (const ParallelType p : kDeviceTypes) {
     const int64_t axis = getShardedLogicalAxis(tv, p);
-    if (axis >= 0) sizes[static_cast<size_t>(axis)] = 0;
+    if (axis < 0) continue;
+    sizes[static_cast<size_t>(axis)] = 0;
+    divided = true;
   }
+  if (sizes.empty()) return {0};
+  if (!divided) sizes[0] = 0;
   return sizes;
 }
 

@@ -82,6 +82,7 @@ class DeviceRun {
   std::vector<at::Tensor> outputs(const ExpressionEvaluator* scalars) {
     std::vector<at::Tensor> out;
     out.reserve(plan_.outputs.size());
+    std::vector<std::pair<int32_t, at::Tensor>> into_inputs;
     for (const PlanOutput& o : plan_.outputs) {
       if (o.slot < 0) {
         const auto value = scalars->evaluateValue(o.scalar);
@@ -94,14 +95,17 @@ class DeviceRun {
         continue;
       }
       const at::Tensor& result = slot(o.slot);
+      at::Tensor value = o.copy ? copyTo(result, o.layout, result.scalar_type()) : result;
       if (o.alias_input >= 0) {
-        at::Tensor target = std::get<at::Tensor>(inputs_[static_cast<size_t>(o.alias_input)]).detach();
-        if (!target.is_same(result)) target.copy_(result);
-      } else if (o.copy) {
-        out.push_back(copyTo(result, o.layout, result.scalar_type()));
+        into_inputs.emplace_back(o.alias_input, std::move(value));
       } else {
-        out.push_back(result);
+        out.push_back(std::move(value));
       }
+    }
+    // Inputs are overwritten last: results may be views of them until here.
+    for (const auto& [input, value] : into_inputs) {
+      at::Tensor target = std::get<at::Tensor>(inputs_[static_cast<size_t>(input)]).detach();
+      if (!target.is_same(value)) target.copy_(value);
     }
     return out;
   }

@@ -56,7 +56,7 @@ void Fusion::replaceInput(Expr* expr, TensorView* before, TensorView* now) {
   }
   std::ranges::replace(expr->inputs_, before, now);
   std::erase(before->uses_, expr);
-  now->uses_.push_back(expr);
+  if (std::ranges::find(now->uses_, expr) == now->uses_.end()) now->uses_.push_back(expr);
 }
 
 void Fusion::addInput(Val value) {

@@ -62,9 +62,11 @@ std::vector<int> expand(const OpCall& call, const Term& term, size_t operand, in
   return labels;
 }
 
-std::string labelText(int label) {
-  return label < kEllipsis ? std::string(1, static_cast<char>(label))
-                           : "batch" + std::to_string(label - kEllipsis);
+/// Name of a factor in messages: its letter, or the axis counted from the end. `named` is the number
+/// of axes of the result after "...".
+std::string labelText(int label, int named) {
+  if (label < kEllipsis) return std::string(1, static_cast<char>(label));
+  return "axis " + std::to_string(-1 - named - (label - kEllipsis));
 }
 
 }  // namespace
@@ -92,6 +94,10 @@ FactorMap einsum(const OpCall& call, std::string_view text) {
     for (int i = widest; i-- > 0;) result.push_back(kEllipsis + i);
   }
 
+  const auto dots = std::ranges::find(formula.result.letters, kEllipsis);
+  const int named = dots == formula.result.letters.end()
+                        ? 0
+                        : static_cast<int>(formula.result.letters.end() - dots) - 1;
   FactorBuilder builder(call);
   std::vector<std::optional<int32_t>> factor_of(order.size());
   for (size_t l = 0; l < order.size(); ++l) {
@@ -105,11 +111,11 @@ FactorMap einsum(const OpCall& call, std::string_view text) {
     if (std::ranges::find(formula.blocking, order[l]) != formula.blocking.end()) {
       kind = FactorKind::Blocking;
     }
-    factor_of[l] = builder.factor(kind, axes, labelText(order[l]));
+    factor_of[l] = builder.factor(kind, axes, labelText(order[l], named));
   }
   for (const int label : result) {
     const auto it = std::ranges::find(order, label);
-    MESHFUSE_ASSERT(it != order.end(), "result letter '", labelText(label), "' is in no operand");
+    MESHFUSE_ASSERT(it != order.end(), "result letter '", labelText(label, named), "' is in no operand");
     builder.resultAxis(factor_of[static_cast<size_t>(it - order.begin())]);
   }
   for (size_t l = 0; l < order.size(); ++l) {

@@ -9,6 +9,7 @@
 #include <meshfuse/text/ir_text.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace meshfuse {
 
@@ -85,10 +86,11 @@ class PlanBuilder {
                    ", to be an at::Tensor but got scalar ",
                    tensor == nullptr ? toString(std::get<ScalarValue>(inputs_[static_cast<size_t>(position)])) : "",
                    ". Pass a tensor for ", at(tv), ".");
-    MESHFUSE_CHECK(tensor->defined(), "Expected input ", position, ", ", toString(tv),
+    const bool here = holds(tv->getDeviceMesh());
+    MESHFUSE_CHECK(tensor->defined() || !here, "Expected input ", position, ", ", toString(tv),
                    ", to be a tensor, but got an undefined one. Pass a tensor for ", at(tv), ".");
-    const bool cpu_scalar = tensor->dim() == 0 && tensor->is_cpu();
-    if (!cpu_scalar && holds(tv->getDeviceMesh())) {
+    const bool cpu_scalar = here && tensor->dim() == 0 && tensor->is_cpu();
+    if (!cpu_scalar && here) {
       MESHFUSE_CHECK(!device || *device == tensor->device(),
                      "execute: Inputs are not all on the same device or don't match selection! "
                      "Input ", position, " (", at(tv), ") is on ", tensor->device().str(),
@@ -96,7 +98,7 @@ class PlanBuilder {
                      ". Move all inputs to one device.");
       device = tensor->device();
     }
-    if (holds(tv->getDeviceMesh())) evaluator().bind(tv, *tensor, position);
+    if (here) evaluator().bind(tv, *tensor, position);
     slotOf(tv) = plan_->num_slots;
     aliasOf(tv) = plan_->num_slots;
     plan_->inputs.push_back(plan_->num_slots++);
@@ -138,7 +140,9 @@ class PlanBuilder {
       step.call.want_.push_back(runs_here ? localLayout(out, evaluator()) : Layout{});
       step.call.result_types_.push_back(out->dtype());
     }
-    if (expr->op().cachedInfo().is_view) aliasOf(first) = aliasOf(expr->input(0));
+    for (const TensorView* out : expr->outputs()) {
+      aliasOf(out) = expr->op().cachedInfo().is_view ? aliasOf(expr->input(0)) : slotOf(out);
+    }
     bindScalars(step);
     plan_->steps.push_back(std::move(step));
   }
@@ -184,13 +188,10 @@ class PlanBuilder {
     out.slot = slotOf(tv);
     out.dtype = tv->dtype();
     MESHFUSE_ASSERT(out.slot >= 0, tv->name(), " is an output that nothing computes");
-    // A result of a view may be an input's memory, and the caller owns what it gets.
-    const bool shares_input = aliasOf(tv) >= 0 && !tv->isFusionInput();
-    const bool twice = std::ranges::any_of(plan_->outputs, [&](const PlanOutput& o) {
-      return o.slot >= 0 && o.alias_input < 0 &&
-             (o.slot == out.slot || (root_alias(o.slot) && root_alias(o.slot) == root_alias(out.slot)));
-    });
-    out.copy = shares_input || twice;
+    // A view may be the memory of an input or of another result, and the caller owns what it gets.
+    const bool shares_input = std::ranges::find(plan_->inputs, aliasOf(tv)) != plan_->inputs.end();
+    const bool twice = output.alias == nullptr && !returned_.insert(aliasOf(tv)).second;
+    out.copy = (shares_input && !tv->isFusionInput()) || twice;
     if (holds(tv->getDeviceMesh())) out.layout = localLayout(tv, evaluator());
     if (output.alias != nullptr) {
       for (size_t i = 0; i < fusion_.inputs().size(); ++i) {
@@ -223,14 +224,6 @@ class PlanBuilder {
     return sizes;
   }
 
-  /// Slot whose memory a slot shares through views, itself included; nullopt when none is known.
-  std::optional<Slot> root_alias(Slot slot) const {
-    for (size_t i = 0; i < slot_of_.size(); ++i) {
-      if (slot_of_[i] == slot && alias_of_[i] >= 0) return alias_of_[i];
-    }
-    return std::nullopt;
-  }
-
   void freeSlots() {
     std::vector<bool> kept(static_cast<size_t>(plan_->num_slots), false);
     for (const Slot s : plan_->inputs) {
@@ -260,6 +253,7 @@ class PlanBuilder {
   int64_t device_count_;
   std::vector<Slot> slot_of_;
   std::vector<Slot> alias_of_;  // by tensor: slot of the input or result whose memory it may share
+  std::unordered_set<Slot> returned_;  // memory that a result returned to the caller has
   std::vector<Expr*> exprs_;
   std::shared_ptr<Plan> plan_;
 };

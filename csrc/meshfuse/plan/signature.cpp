@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/plan/signature.h>
 
+#include <limits>
+
 namespace meshfuse {
 namespace {
 
@@ -11,6 +13,10 @@ bool forEachWord(std::span<const InputValue> inputs, F word) {
     const auto* tensor = std::get_if<at::Tensor>(&input);
     if (tensor == nullptr) {
       if (!word(-1 - static_cast<int64_t>(std::get<ScalarValue>(input).index()))) return false;
+      continue;
+    }
+    if (!tensor->defined()) {
+      if (!word(std::numeric_limits<int64_t>::min())) return false;
       continue;
     }
     const c10::Device device = tensor->device();

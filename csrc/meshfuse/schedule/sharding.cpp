@@ -209,7 +209,9 @@ bool alignAllocationWithLoop(TensorView* tv) {
                      "first.");
       list[place] = x.out[0];
       list.erase(list.begin() + static_cast<std::ptrdiff_t>(place) + 1);
-      contiguity.erase(contiguity.begin() + static_cast<std::ptrdiff_t>(place));
+      // The merged axis has the inner one's flag, unless that is a broadcast and has none.
+      const bool keep_outer = !contiguity[place + 1].has_value();
+      contiguity.erase(contiguity.begin() + static_cast<std::ptrdiff_t>(place + (keep_outer ? 1 : 0)));
     }
     changed = true;
   }
