@@ -154,6 +154,16 @@ TEST_F(AllocationTest, CutExpandedAxis) {
   EXPECT_EQ(unshardedSizes(tv, Sizes{3}), Sizes({6}));
 }
 
+TEST_F(AllocationTest, SerialHalvesOfAnExpandedAxis) {
+  for (const bool inner : {false, true}) {
+    TensorView* tv =
+        addInput(TensorViewBuilder().shape({6, 4}).contiguity({std::nullopt, true}).build());
+    tv->split(0, 2, inner);
+    tv->setAllocationAsLoop();
+    EXPECT_EQ(infer(tv), SizesAndStrides({6, 4}, {0, 1})) << inner;
+  }
+}
+
 TEST_F(AllocationTest, UnevenSerialHalvesKeepTheSize) {
   TensorView* out = relu(input({5}))->split(0, 2);
   out->setAllocationAsLoop();
@@ -169,7 +179,7 @@ TEST_F(AllocationTest, SizesMustBeKnown) {
 TEST_F(AllocationTest, DeviceSplitMustBeEven) {
   TensorView* tv = on(input({-1}), two);
   tv->outerSplit(0, 2)->parallelize(0, kX);
-  expectError([&] { shardedSizes(tv, Sizes{5}); }, {"an axis of T0 of size 5 is not divisible by 2",
+  expectError([&] { shardedSizes(tv, Sizes{5}); }, {"axis 0 of T0 of size 5 is not divisible by 2",
                                                     "DeviceMesh{0 1}", "pad the tensor"});
 }
 
@@ -292,7 +302,7 @@ TEST_F(AllocationTest, MergedGlobalSizesMustBeDeclared) {
   TensorView* tv = on(input({-1, -1}), two)->merge(0);
   tv->outerSplit(0, 2)->parallelize(0, kX);
   expectError([&] { unshardedSizes(tv, Sizes{1, 3}); },
-              {"axis 0 of T0 is merged with another one and divided over devices",
+              {"axis 1 of T0 is merged with another one and divided over devices",
                "Declare its size as a number"});
   TensorView* inner = on(input({2, -1}), two)->merge(0);
   inner->outerSplit(0, 2)->parallelize(0, kX);

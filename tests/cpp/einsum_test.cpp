@@ -61,21 +61,21 @@ TEST_F(EinsumTest, ReductionsInOrderOfAppearance) {
 
 TEST_F(EinsumTest, EllipsisIsAlignedFromTheRight) {
   const FactorMap map = mapOf("...,...->...", {input({2, 3, 4}), input({4})});
-  EXPECT_EQ(axesText(map, 0), "batch2 batch1 batch0");
-  EXPECT_EQ(axesText(map, 1), "batch0");
-  EXPECT_EQ(axesText(map, 2), "batch2 batch1 batch0");
+  EXPECT_EQ(axesText(map, 0), "axis -3 axis -2 axis -1");
+  EXPECT_EQ(axesText(map, 1), "axis -1");
+  EXPECT_EQ(axesText(map, 2), "axis -3 axis -2 axis -1");
   const FactorMap inner = mapOf("...mk,...kn->...mn", {input({7, 2, 8}), input({8, 6})});
-  EXPECT_EQ(axesText(inner, 0), "batch0 m k");
+  EXPECT_EQ(axesText(inner, 0), "axis -3 m k");
   EXPECT_EQ(axesText(inner, 1), "k n");
-  EXPECT_EQ(axesText(inner, 2), "batch0 m n k");
+  EXPECT_EQ(axesText(inner, 2), "axis -3 m n k");
 }
 
 TEST_F(EinsumTest, StaticOneHasNoFactor) {
   const FactorMap map = mapOf("...,...->...", {input({5, 1}), input({1, 3})});
-  EXPECT_EQ(factorText(map), "batch1:5 batch0:3");
-  EXPECT_EQ(axesText(map, 0), "batch1 -");
-  EXPECT_EQ(axesText(map, 1), "- batch0");
-  EXPECT_EQ(axesText(map, 2), "batch1 batch0");
+  EXPECT_EQ(factorText(map), "axis -2:5 axis -1:3");
+  EXPECT_EQ(axesText(map, 0), "axis -2 -");
+  EXPECT_EQ(axesText(map, 1), "- axis -1");
+  EXPECT_EQ(axesText(map, 2), "axis -2 axis -1");
   const FactorMap ones = mapOf("m,m->m", {input({1}), input({1})});
   EXPECT_TRUE(ones.factors().empty());
   EXPECT_EQ(axesText(ones, 2), "-");
@@ -83,8 +83,8 @@ TEST_F(EinsumTest, StaticOneHasNoFactor) {
 
 TEST_F(EinsumTest, BlockingFactors) {
   const FactorMap map = mapOf("...k!->...k!", {input({2, 8})});
-  EXPECT_EQ(factorText(map), "batch0:2 k:b8");
-  EXPECT_EQ(axesText(map, 1), "batch0 k");
+  EXPECT_EQ(factorText(map), "axis -2:2 k:b8");
+  EXPECT_EQ(axesText(map, 1), "axis -2 k");
   const FactorMap inside = mapOf("mk!,k!n->mn", {input({2, 8}), input({8, 6})});
   EXPECT_EQ(factorText(inside), "m:2 k:b8 n:6");
   EXPECT_EQ(axesText(inside, 2), "m n");  // contracted inside: no reduction axis

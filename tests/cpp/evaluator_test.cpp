@@ -242,6 +242,15 @@ TEST_F(EvaluatorTest, PartOfMergedAxes) {
                "as shard_tensor gives it"});
 }
 
+TEST_F(EvaluatorTest, PiecesOfMergedAxesNeedDeclaredSizes) {
+  TensorView* tv = on(input({-1, 6}), two)->merge(0);
+  tv->outerSplit(0, 2)->parallelize(0, kX);
+  expectError([&] { ExpressionEvaluator(*fusion).bind(tv, at::empty({1, 3}), 0); },
+              "the local sizes [1, 3] are not what one device holds of T0");
+  ee.bind(tv, at::empty({2, 6}));
+  EXPECT_EQ(ee.globalShape(tv), Sizes({4, 6}));
+}
+
 // ---- contiguity: allocation_test.cpp has the rest
 
 TEST_F(EvaluatorTest, StridesAreCheckedLast) {

@@ -136,6 +136,45 @@ TEST_F(ExecutorMemory, AliasOnAMesh) {
   expectEqual(std::get<at::Tensor>(inputs[1][0]), at::mul(numbers({4}).narrow(0, 2, 2), 2));
 }
 
+/// On a simulated mesh devices may be given one and the same tensor.
+TEST_F(ExecutorMemory, AliasOfAnInputThatDevicesShare) {
+  TensorView *a = input({4}), *b = input({4});
+  fusion->aliasOutputToInput(add(a, b), a);
+  output(set(a));
+  const at::Tensor x = numbers({4}), y = numbers({4});
+  const std::vector<std::vector<InputValue>> inputs = {{x, y}, {x, y}};
+  const auto mesh = makeSimulatedCommunicator(2);
+  const DeviceOutputs outputs = cache().runAll(inputs, *mesh);
+  expectEqual(outputs[0][0], numbers({4}));
+  expectEqual(outputs[1][0], numbers({4}));
+  expectEqual(x, at::mul(numbers({4}), 2));
+}
+
+/// The first result of two is the old value of the input that the second one replaces.
+TEST_F(ExecutorMemory, ViewsOfAnAliasedInputKeepTheOldValue) {
+  TensorView* a = input({2, 3});
+  output(permute(a, {1, 0}));
+  fusion->aliasOutputToInput(add(a, a), a);
+  output(broadcast(a, {true, false, false}));
+  const at::Tensor x = numbers({2, 3});
+  const auto outputs = cache().run({x});
+  expectEqual(outputs[0], numbers({2, 3}).t());
+  expectEqual(outputs[1], numbers({1, 2, 3}));
+  expectEqual(x, at::mul(numbers({2, 3}), 2));
+}
+
+TEST_F(ExecutorMemory, TwoAliasesOfOneResult) {
+  TensorView *a = input({4}), *b = input({4});
+  TensorView* total = add(a, b);
+  fusion->aliasOutputToInput(total, a);
+  fusion->aliasOutputToInput(set(total), b);
+  const at::Tensor x = numbers({4}), y = numbers({4});
+  cache().run({x, y});
+  expectEqual(x, at::mul(numbers({4}), 2));
+  expectEqual(y, x);
+  EXPECT_FALSE(shareMemory(x, y));
+}
+
 // ---- scalar inputs
 
 TEST_F(ExecutorInputs, ScalarInputsAreReadAtEveryRun) {

@@ -81,7 +81,7 @@ TEST_F(ProjectionTest, SumOverAnotherAxis) {
 TEST_F(ProjectionTest, AddWithOneOperandElsewhere) {
   TensorView *x = replicated({4, 6}), *y = replicated({4, 6});
   EXPECT_EQ(why(cut(on(add(x, y)), 0)),
-            "T2 splits 'batch1' over mesh_x, T0 holds 'batch1' unsplit");
+            "T2 splits 'axis -2' over mesh_x, T0 holds 'axis -2' unsplit");
   EXPECT_NE(why(on(add(sharded({4, 6}, 0), sharded({4, 6}, 0)))), kLocal);
   EXPECT_NE(why(cut(on(add(sharded({4, 6}, 0), y)), 0)), kLocal);
 }

@@ -261,7 +261,7 @@ TEST_F(ScheduleTest, MeshMustHaveTheAxis) {
 TEST_F(ScheduleTest, DeviceAxisNeedsAMesh) {
   TensorView* tv = input({2, 6})->parallelize(0, kX);
   expectError([&] { verify(tv); },
-              {"an axis of T0 is on mesh_x, but the tensor has no DeviceMesh", "set_device_mesh"});
+              {"axis 0 of T0 is on mesh_x, but the tensor has no DeviceMesh", "set_device_mesh"});
 }
 
 TEST_F(ScheduleTest, AxisThatWasSplitCannotBeParallelized) {
