@@ -146,7 +146,8 @@ TEST_F(AllocationTest, ExpandedAxisHasStrideZero) {
 }
 
 TEST_F(AllocationTest, CutExpandedAxis) {
-  TensorView* tv = on(addInput(TensorViewBuilder().shape({6}).contiguity({std::nullopt}).build()), two);
+  TensorView* tv =
+      on(addInput(TensorViewBuilder().shape({6}).contiguity({std::nullopt}).build()), two);
   tv->outerSplit(0, 2)->parallelize(0, kX);
   EXPECT_EQ(infer(tv).first, Sizes({3}));
   EXPECT_EQ(shardedSizes(tv, Sizes{6}), Sizes({3}));
@@ -161,15 +162,15 @@ TEST_F(AllocationTest, UnevenSerialHalvesKeepTheSize) {
 
 TEST_F(AllocationTest, SizesMustBeKnown) {
   TensorView* tv = input({-1, 6});
-  expectError([&] { infer(tv); },
-              {"the size of axis 0 of T0 is not known: T0.0", "Bind the inputs that it depends on"});
+  expectError([&] { infer(tv); }, {"the size of axis 0 of T0 is not known: T0.0",
+                                   "Bind the inputs that it depends on"});
 }
 
 TEST_F(AllocationTest, DeviceSplitMustBeEven) {
   TensorView* tv = on(input({-1}), two);
   tv->outerSplit(0, 2)->parallelize(0, kX);
-  expectError([&] { shardedSizes(tv, Sizes{5}); },
-              {"an axis of T0 of size 5 is not divisible by 2", "DeviceMesh{0 1}", "pad the tensor"});
+  expectError([&] { shardedSizes(tv, Sizes{5}); }, {"an axis of T0 of size 5 is not divisible by 2",
+                                                    "DeviceMesh{0 1}", "pad the tensor"});
 }
 
 TEST_F(AllocationTest, HalvesThatAreApartNeedTwoStrides) {
@@ -255,10 +256,11 @@ TEST_F(AllocationTest, MergedBlocksThatAreRectangles) {
 
 TEST_F(AllocationTest, MergedBlocksThatAreNone) {
   TensorView* tv = merged(3, 4, 2);
-  for (const auto& f : {std::function([&] { shardedSizes(tv, Sizes{3, 4}); }),
-                        std::function([&] { infer(tv); })}) {
+  for (const auto& f :
+       {std::function([&] { shardedSizes(tv, Sizes{3, 4}); }), std::function([&] { infer(tv); })}) {
     expectError(f, {"NonRectangularShard: one device holds 6 elements of the merged axes of T0 of "
-                    "sizes 3 and 4", "Split one of the axes instead"});
+                    "sizes 3 and 4",
+                    "Split one of the axes instead"});
   }
   try {
     shardedSizes(tv, Sizes{3, 4});
@@ -311,10 +313,11 @@ const std::string_view kMismatch = "stride mismatch with contiguity info";
 TEST_F(AllocationTest, ContiguousInput) {
   TensorView* tv = input({4, 6});
   EXPECT_NO_THROW(checkContiguity(tv, at::empty({4, 6}), 0));
-  expectError([&] { checkContiguity(tv, at::empty({6, 4}).t(), 3); },
-              {kMismatch, "input 3, T0_g_float[iS0{4}, iS1{6}] (T0)", "sizes [4, 6] and strides [1, 4]",
-               "allocation axis 1 is declared contiguous, so its stride must be 1, but it is 4",
-               "Pass tensor.contiguous(), or declare contiguity=False."});
+  expectError(
+      [&] { checkContiguity(tv, at::empty({6, 4}).t(), 3); },
+      {kMismatch, "input 3, T0_g_float[iS0{4}, iS1{6}] (T0)", "sizes [4, 6] and strides [1, 4]",
+       "allocation axis 1 is declared contiguous, so its stride must be 1, but it is 4",
+       "Pass tensor.contiguous(), or declare contiguity=False."});
   expectError([&] { checkContiguity(tv, at::empty({4, 12}).narrow(1, 0, 6), -1); },
               {kMismatch, ": tensor T0", "allocation axis 0", "must be 6, but it is 12"});
 }

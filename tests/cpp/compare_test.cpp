@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Structural equality and copies of programs.
-#include <meshfuse/ops/op_def.h>
 #include <meshfuse/ir/verifier.h>
+#include <meshfuse/ops/op_def.h>
 
 #include <functional>
 #include <limits>
@@ -122,7 +122,8 @@ TEST(SameAs, SchedulesCount) {
   EXPECT_FALSE(sameAfter([](Program& p) { p.out->parallelize(1, ParallelType::Serial); }));
   EXPECT_FALSE(sameAfter([](Program& p) { p.out->setAllocationAsLoop(); }));
   EXPECT_FALSE(sameAfter([](Program& p) { p.product->merge(0, 2); }));
-  EXPECT_FALSE(sameAfter([](Program& p) { p.out->setStrideOrder(std::vector<int64_t>{0, 1}, "test"); }));
+  EXPECT_FALSE(
+      sameAfter([](Program& p) { p.out->setStrideOrder(std::vector<int64_t>{0, 1}, "test"); }));
 }
 
 TEST(SameAs, FactorsOfSplitsCount) {
@@ -150,7 +151,8 @@ TEST(SameAs, OperationsAndAttributesCount) {
     const FusionGuard guard(fusion.get());
     TensorView* x = makeContigConcreteTensor({4, 4});
     fusion->addInput(x);
-    TensorView* y = axes.empty() ? std::get<TensorView*>(callOp(op, {x}).at(0)) : sum(x, axes, keepdim);
+    TensorView* y =
+        axes.empty() ? std::get<TensorView*>(callOp(op, {x}).at(0)) : sum(x, axes, keepdim);
     fusion->addOutput(y);
     return fusion;
   };
@@ -181,7 +183,8 @@ std::shared_ptr<Fusion> scaled(const std::function<Scalar(ScalarPool&, Scalar, S
 
 TEST(SameAs, ScalarsCount) {
   const auto number = [](double value) {
-    return scaled([=](ScalarPool& pool, Scalar, Scalar) { return pool.constant(value, DataType::Double); });
+    return scaled(
+        [=](ScalarPool& pool, Scalar, Scalar) { return pool.constant(value, DataType::Double); });
   };
   EXPECT_TRUE(number(2)->sameAs(*number(2)));
   EXPECT_FALSE(number(2)->sameAs(*number(3)));
@@ -199,7 +202,9 @@ TEST(SameAs, OrderOfHandlesDoesNotCount) {
   for (const ScalarOp op : {ScalarOp::Add, ScalarOp::Mul, ScalarOp::Min, ScalarOp::Max,
                             ScalarOp::Sub, ScalarOp::CeilDiv}) {
     const auto make = [op](ScalarPool& pool, Scalar s, Scalar t) { return pool.binary(op, s, t); };
-    const auto swapped = [op](ScalarPool& pool, Scalar s, Scalar t) { return pool.binary(op, t, s); };
+    const auto swapped = [op](ScalarPool& pool, Scalar s, Scalar t) {
+      return pool.binary(op, t, s);
+    };
     EXPECT_TRUE(scaled(make)->sameAs(*scaled(make, true))) << name(op);
     const bool commutes = op != ScalarOp::Sub && op != ScalarOp::CeilDiv;
     EXPECT_EQ(scaled(make)->sameAs(*scaled(swapped)), commutes) << name(op);

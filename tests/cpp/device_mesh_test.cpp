@@ -80,7 +80,8 @@ TEST(DeviceMesh, AbsentDevice) {
 
 TEST(DeviceMesh, AbsentAxis) {
   const DeviceMesh mesh({3, 1});
-  expectError([&] { mesh.size(kY); }, "DeviceMesh{3 1} (rank 1) does not have parallel type mesh_y");
+  expectError([&] { mesh.size(kY); },
+              "DeviceMesh{3 1} (rank 1) does not have parallel type mesh_y");
   expectError([&] { mesh.getSlice(3, kY); }, "does not have parallel type mesh_y");
   expectError([] { DeviceMesh().size(kX); }, "does not have parallel type mesh_x");
 }
@@ -97,7 +98,8 @@ TEST(DeviceMesh, EqualityIsOfShapeAndOrder) {
 TEST(DeviceMesh, NumDevices) {
   EXPECT_EQ(DeviceMesh::createForNumDevices(3), DeviceMesh({0, 1, 2}));
   EXPECT_EQ(DeviceMesh::createForNumDevices(3).toString(), "DeviceMesh{0 1 2}");
-  expectError([] { DeviceMesh::createForNumDevices(0); }, "Every mesh axis needs at least one device");
+  expectError([] { DeviceMesh::createForNumDevices(0); },
+              "Every mesh axis needs at least one device");
 }
 
 TEST(DeviceMesh, RefusesDuplicates) {
@@ -112,8 +114,7 @@ TEST(DeviceMesh, RefusesNegativeDevices) {
 TEST(DeviceMesh, RefusesNoDevices) {
   expectError([] { DeviceMesh(List{}); }, "DeviceMesh: the list of devices is empty");
   expectError([] { DeviceMesh(List{}, List{0}); }, "DeviceMesh: the list of devices is empty");
-  expectError([] { DeviceMesh::createForShape({2, 0}); },
-              "shape [2, 0] has an axis of 0 devices");
+  expectError([] { DeviceMesh::createForShape({2, 0}); }, "shape [2, 0] has an axis of 0 devices");
 }
 
 TEST(DeviceMesh, RefusesShapesThatDoNotFit) {
@@ -130,8 +131,7 @@ TEST(DeviceMesh, Names) {
   EXPECT_FALSE(mesh.axisNamed("pp").has_value());
   EXPECT_FALSE(DeviceMesh({0, 1}).axisNamed("tp").has_value());
   EXPECT_EQ(mesh, DeviceMesh::createForShape({2, 2}));
-  expectError([] { DeviceMesh({0, 1}, {2}, {"dp", "tp"}); },
-              "2 names were given for 1 mesh axes");
+  expectError([] { DeviceMesh({0, 1}, {2}, {"dp", "tp"}); }, "2 names were given for 1 mesh axes");
   expectError([] { DeviceMesh({0, 1}, {1, 2}, {"tp", "tp"}); },
               "the name 'tp' stands for more than one mesh axis");
 }

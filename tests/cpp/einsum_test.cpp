@@ -116,7 +116,8 @@ TEST_F(EinsumTest, ConstantsMustAgree) {
 }
 
 TEST_F(EinsumTest, WrongNumberOfAxes) {
-  expectError([&] { mapOf("mk,kn->mn", {input({2, 3, 4}), input({4, 5})}); }, "axes, but 2 are needed");
+  expectError([&] { mapOf("mk,kn->mn", {input({2, 3, 4}), input({4, 5})}); },
+              "axes, but 2 are needed");
   expectError([&] { mapOf("...mk,kn->...mn", {input({4}), input({4, 5})}); },
               "has 1 axes, but at least 2 are needed");
 }
@@ -184,8 +185,10 @@ TEST_F(EinsumTest, LinearErrors) {
   expectError(make({}, {6, 8}, {6}), "linear: Input A must be at least 1D");
   expectError(make({2, 8}, {8}, {6}), "linear: Input B must be at least 2D");
   expectError(make({2, 8}, {6, 8}, {}), "linear: Input bias must be at least 1D");
-  expectError(make({2, 8}, {6, 8}, {5}), {"linear: axis", "size 6", "size 5", "'n' of the operation"});
-  expectError(make({2, 1}, {6, 8}, {6}), "linear: K should be broadcast in both A and B, or neither");
+  expectError(make({2, 8}, {6, 8}, {5}),
+              {"linear: axis", "size 6", "size 5", "'n' of the operation"});
+  expectError(make({2, 1}, {6, 8}, {6}),
+              "linear: K should be broadcast in both A and B, or neither");
   TensorView *x = input({2, 8}), *w = input({6, 8}), *half = input({6}, DataType::Half);
   expectError([&] { linear(x, w, half); }, "Expected bias to have the same dtype as A and B");
 }

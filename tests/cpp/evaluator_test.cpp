@@ -112,8 +112,10 @@ TEST_F(EvaluatorTest, ReductionsAreNoAxes) {
 TEST_F(EvaluatorTest, ElementTypeIsExact) {
   TensorView* tv = input({-1}, DataType::Half);
   expectError([&] { ee.bind(tv, at::empty({4}), 0); },
-              {"Expected input 0, T0_g___half[", "to be bound to a tensor of dtype __half, but got a "
-               "tensor of dtype float", "Convert T0"});
+              {"Expected input 0, T0_g___half[",
+               "to be bound to a tensor of dtype __half, but got a "
+               "tensor of dtype float",
+               "Convert T0"});
   EXPECT_NO_THROW(ee.bind(tv, at::empty({4}, at::kHalf)));
 }
 
@@ -194,8 +196,9 @@ TEST_F(EvaluatorTest, ConflictingSymbolNamesBothTensors) {
 TEST_F(EvaluatorTest, StaticOneMustBeOne) {
   TensorView* tv = input({1, 6});
   EXPECT_NO_THROW(ee.bind(tv, at::empty({1, 6})));
-  expectError([&] { ee.bind(tv, at::empty({5, 6}), 0); },
-              {"axis 0 of T0 is declared with size 1, expected 1, got 5", "Declare the axis as -1"});
+  expectError(
+      [&] { ee.bind(tv, at::empty({5, 6}), 0); },
+      {"axis 0 of T0 is declared with size 1, expected 1, got 5", "Declare the axis as -1"});
 }
 
 TEST_F(EvaluatorTest, SymbolMayBeOneOrZero) {
@@ -274,7 +277,8 @@ TEST_F(EvaluatorTest, SymbolThatIsOneDoesNotBroadcast) {
   const Expr* expr = add(a, b)->definition();
   ee.bind(a, at::empty({1}));
   ee.bind(b, at::empty({5}));
-  expectError([&] { ee.checkConstraints(expr); }, {"axis 0 of T0 has size 1", "axis 0 of T1 has size 5"});
+  expectError([&] { ee.checkConstraints(expr); },
+              {"axis 0 of T0 has size 1", "axis 0 of T1 has size 5"});
 }
 
 TEST_F(EvaluatorTest, ConstantWinsOverASymbol) {

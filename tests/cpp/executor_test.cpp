@@ -1,46 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// FusionExecutorCache: the seed program on simulated meshes, cached plans, layouts, memory of
-// results, aliases, scalar inputs.
-#include <meshfuse/exec/executor.h>
-#include <meshfuse/ops/op_def.h>
-
-#include <ATen/ops/add.h>
+// FusionExecutorCache: the seed program on simulated meshes, layouts of results, cached plans.
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/sum.h>
 
 #include "device_tensors.h"
+#include "executor_fixture.h"
 #include "expect_error.h"
-#include "fusion_fixture.h"
 
 namespace meshfuse {
 namespace {
-
-class ExecutorTest : public FusionTest {
- protected:
-  FusionExecutorCache& cache() {
-    if (!cache_) cache_.emplace(fusion);
-    return *cache_;
-  }
-  at::Tensor run(std::vector<InputValue> inputs) {
-    auto outputs = cache().run(std::move(inputs));
-    EXPECT_EQ(outputs.size(), 1U);
-    return outputs.at(0);
-  }
-  TensorView* call(std::string_view op, std::vector<Arg> args) {
-    return std::get<TensorView*>(callOp(op, std::move(args)).at(0));
-  }
-
- private:
-  std::optional<FusionExecutorCache> cache_;
-};
-
-bool shareMemory(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage().data() == b.storage().data();
-}
 
 // ---- the seed program: a matmul whose output is cut by a DID loop split
 
@@ -99,7 +69,8 @@ TEST_P(SeedProgram, AllocationAsLoopChangesNothing) {
 TEST_P(SeedProgram, SymbolicSizesRunAgainWithoutRebuilding) {
   const int64_t d = GetParam();
   const Seed seed = makeSeed(*fusion, d, true);
-  for (const Sizes& s : {Sizes{2, 8, 12, 6}, Sizes{1, 3, 5, 2}, Sizes{2, 8, 12, 6}, Sizes{0, 3, 5, 2}}) {
+  for (const Sizes& s :
+       {Sizes{2, 8, 12, 6}, Sizes{1, 3, 5, 2}, Sizes{2, 8, 12, 6}, Sizes{0, 3, 5, 2}}) {
     const at::Tensor x = at::rand({s[0], s[1], s[2]}), w = at::rand({s[2], s[3] * d});
     const DeviceOutputs outputs = runOnMesh(cache(), d, {x, w});
     expectClose(globalOutput(outputs, 0, seed.out), at::matmul(x, w));
@@ -122,7 +93,8 @@ TEST_P(SeedProgram, PropagationFindsTheOutput) {
   const DeviceOutputs outputs = cache().runAll(inputs, *mesh);
   const at::Tensor want = at::relu(at::matmul(gx, gw));
   for (int64_t device = 0; device < d; ++device) {
-    expectClose(outputs[static_cast<size_t>(device)][0], want.narrow(1, 3 * device, 3).contiguous());
+    expectClose(outputs[static_cast<size_t>(device)][0],
+                want.narrow(1, 3 * device, 3).contiguous());
   }
 }
 
@@ -309,7 +281,9 @@ TEST_F(ExecutorTest, OldPlansAreDropped) {
   output(relu(input({-1})));
   constexpr auto kMax = static_cast<int64_t>(FusionExecutorCache::kMaxPlans);
   for (int64_t n = 1; n <= kMax; ++n) run({at::rand({n})});
-  const auto isCompiled = [&](int64_t n) { return cache().isCompiled(std::vector<InputValue>{at::rand({n})}); };
+  const auto isCompiled = [&](int64_t n) {
+    return cache().isCompiled(std::vector<InputValue>{at::rand({n})});
+  };
   EXPECT_TRUE(isCompiled(1));  // and used last now
   run({at::rand({kMax + 1})});
   EXPECT_TRUE(isCompiled(1));
@@ -329,261 +303,6 @@ TEST_F(ExecutorTest, AnotherTeamIsAnotherPlan) {
   runOnMesh(cache(), 2, {x});
   runOnMesh(cache(), 2, {x});
   EXPECT_EQ(cache().stats().compiles, 2);
-}
-
-// ---- memory of results
-
-TEST_F(ExecutorTest, ResultsNeverShareMemoryWithInputs) {
-  TensorView* x = input({4, 6});
-  output(set(x));
-  output(permute(x, {1, 0}));
-  output(broadcast(x, {false, true, false}));
-  output(castOp(DataType::Float, x));
-  output(set(set(x)));
-  output(relu(x));
-  const at::Tensor in = numbers({4, 6});
-  const auto outputs = cache().run({in});
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    EXPECT_FALSE(shareMemory(outputs[i], in)) << i;
-    for (size_t k = 0; k < i; ++k) EXPECT_FALSE(shareMemory(outputs[i], outputs[k])) << i << ", " << k;
-  }
-  expectEqual(outputs[0], in);
-  expectEqual(outputs[1], in.t());
-  expectEqual(outputs[4], in);
-}
-
-TEST_F(ExecutorTest, ResultsShareNoMemoryWithEachOther) {
-  TensorView* y = relu(input({4, 6}));
-  output(y);
-  output(set(y));
-  output(y);
-  output(broadcast(y, {true, false, false}));
-  const auto outputs = cache().run({numbers({4, 6})});
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    for (size_t k = 0; k < i; ++k) EXPECT_FALSE(shareMemory(outputs[i], outputs[k])) << i << ", " << k;
-  }
-  expectEqual(outputs[2], numbers({4, 6}));
-}
-
-TEST_F(ExecutorTest, InputAsOutputIsReturnedAsItIs) {
-  output(input({4}));
-  const at::Tensor in = numbers({4});
-  EXPECT_TRUE(run({in}).is_same(in));
-}
-
-TEST_F(ExecutorTest, EveryDeviceHasMemoryOfItsOwn) {
-  TensorView* x = input({4});
-  output(set(x));
-  const at::Tensor in = numbers({4});
-  const DeviceOutputs outputs = runOnMesh(cache(), 3, {in});
-  EXPECT_FALSE(shareMemory(outputs[0][0], outputs[1][0]));
-  EXPECT_FALSE(shareMemory(outputs[1][0], outputs[2][0]));
-  EXPECT_FALSE(shareMemory(outputs[0][0], in));
-}
-
-TEST_F(ExecutorTest, SecondRunLeavesTheFirstResultAlone) {
-  output(relu(input({4})));
-  const at::Tensor first = run({numbers({4})});
-  run({at::rand({4})});
-  expectEqual(first, numbers({4}));
-}
-
-TEST_F(ExecutorTest, ResultsDoNotRequireGrad) {
-  output(relu(input({4})));
-  EXPECT_FALSE(run({at::rand({4}).set_requires_grad(true)}).requires_grad());
-}
-
-// ---- aliases
-
-TEST_F(ExecutorTest, AliasWritesIntoTheInput) {
-  TensorView *a = input({4}), *b = input({4});
-  fusion->aliasOutputToInput(add(a, b), b);
-  const at::Tensor x = numbers({4}), y = numbers({4});
-  const void* memory = y.data_ptr();
-  EXPECT_TRUE(cache().run({x, y}).empty());
-  expectEqual(y, at::mul(numbers({4}), 2));
-  EXPECT_EQ(y.data_ptr(), memory);
-  expectEqual(x, numbers({4}));
-}
-
-TEST_F(ExecutorTest, AliasMayBeAnOutputToo) {
-  TensorView* a = input({4});
-  TensorView* sum_of = add(a, a);
-  output(sum_of);
-  fusion->aliasOutputToInput(sum_of, a);
-  const at::Tensor x = numbers({4});
-  const at::Tensor result = run({x});
-  expectEqual(result, at::mul(numbers({4}), 2));
-  expectEqual(x, result);
-  EXPECT_FALSE(shareMemory(x, result));
-}
-
-TEST_F(ExecutorTest, AliasIsWrittenAfterAllReads) {
-  TensorView *a = input({4}), *b = input({4});
-  fusion->aliasOutputToInput(add(a, b), a);
-  output(set(a));  // the value before
-  const at::Tensor x = numbers({4});
-  expectEqual(run({x, numbers({4})}), numbers({4}));
-  expectEqual(x, at::mul(numbers({4}), 2));
-}
-
-TEST_F(ExecutorTest, AliasesMaySwap) {
-  TensorView *a = input({4}), *b = input({4});
-  fusion->aliasOutputToInput(set(a), b);
-  fusion->aliasOutputToInput(set(b), a);
-  const at::Tensor x = numbers({4}), y = at::mul(numbers({4}), 10);
-  cache().run({x, y});
-  expectEqual(y, numbers({4}));
-  expectEqual(x, at::mul(numbers({4}), 10));
-}
-
-TEST_F(ExecutorTest, AliasOnAMesh) {
-  TensorView* a = input({4});
-  a->setDeviceMesh(two);
-  a->outerSplit(0, 2)->parallelize(0, kX);
-  fusion->aliasOutputToInput(add(a, a), a);
-  const auto inputs = shardInputs(*fusion, 2, {numbers({4})});
-  const auto mesh = makeSimulatedCommunicator(2);
-  EXPECT_TRUE(cache().runAll(inputs, *mesh)[1].empty());
-  expectEqual(std::get<at::Tensor>(inputs[1][0]), at::mul(numbers({4}).narrow(0, 2, 2), 2));
-}
-
-// ---- scalar inputs
-
-TEST_F(ExecutorTest, ScalarInputsAreReadAtEveryRun) {
-  TensorView* x = input({4});
-  const Scalar s = fusion->scalars().symbol(DataType::Double);
-  fusion->addInput(s);
-  const Scalar twice = fusion->scalars().mul(s, fusion->scalars().constant(2.0, DataType::Double));
-  output(call("mul", {x, twice}));
-  for (const double value : {0.5, 3.0, -1.0}) {
-    expectClose(run({numbers({4}), ScalarValue(value)}), at::mul(numbers({4}), 2 * value));
-  }
-  EXPECT_EQ(cache().stats().compiles, 1);
-}
-
-TEST_F(ExecutorTest, ScalarOutputs) {
-  const Scalar s = fusion->scalars().symbol(DataType::Int);
-  TensorView* x = input({-1});
-  fusion->addInput(s);
-  fusion->addOutput(fusion->scalars().add(s, fusion->scalars().constant(ScalarValue(int64_t{1}), DataType::Int)));
-  fusion->addOutput(x->axis(0)->extent());
-  const auto outputs = cache().run({numbers({5}), ScalarValue(int64_t{41})});
-  ASSERT_EQ(outputs.size(), 2U);
-  EXPECT_EQ(outputs[0].item().toLong(), 42);
-  EXPECT_EQ(outputs[1].item().toLong(), 5);
-}
-
-TEST_F(ExecutorTest, ScalarsAreConvertedOrRefused) {
-  TensorView* x = input({4});
-  const Scalar s = fusion->scalars().symbol(DataType::Double);
-  fusion->addInput(s);
-  output(call("mul", {x, s}));
-  expectClose(run({numbers({4}), ScalarValue(int64_t{3})}), at::mul(numbers({4}), 3));
-  expectError([&] { run({numbers({4}), ScalarValue(std::complex<double>(1, 1))}); },
-              "is not compatible with the expected data type: double");
-}
-
-// ---- errors
-
-TEST_F(ExecutorTest, NumberAndKindOfInputs) {
-  TensorView* x = input({4});
-  const Scalar s = fusion->scalars().symbol(DataType::Double);
-  fusion->addInput(s);
-  output(call("mul", {x, s}));
-  expectError([&] { run({numbers({4})}); }, "execute: expected 2 inputs, but 1 were given");
-  expectError([&] { run({ScalarValue(1.0), ScalarValue(1.0)}); },
-              {"Expected input 0, T0_g_float[iS0{4}], to be an at::Tensor but got scalar 1"});
-  expectError([&] { run({numbers({4}), numbers({4})}); },
-              {"Expected input 1, ", "to be a scalar but got float tensor of rank 1"});
-  expectError([&] { run({at::Tensor(), ScalarValue(1.0)}); }, "but got an undefined one");
-}
-
-TEST_F(ExecutorTest, MeshBeyondTheCommunicator) {
-  makeSeed(*fusion, 2);
-  const std::vector<InputValue> inputs = {at::rand({2, 8, 12}), at::rand({12, 6})};
-  expectError([&] { cache().run(inputs); },
-              {"execute: DeviceMesh{0 1} needs device 1, but the communicator has 1 devices"});
-}
-
-TEST_F(ExecutorTest, DevicesMustAgree) {
-  TensorView* x = input({-1});
-  x->setDeviceMesh(two);
-  x->outerSplit(0, 2)->parallelize(0, kX);
-  output(relu(x));
-  const auto mesh = makeSimulatedCommunicator(2);
-  const auto runWith = [&](int64_t a, int64_t b) {
-    const std::vector<std::vector<InputValue>> inputs = {{at::rand({a})}, {at::rand({b})}};
-    return cache().runAll(inputs, *mesh);
-  };
-  EXPECT_NO_THROW(runWith(3, 3));
-  expectError([&] { runWith(3, 4); }, {"gives T0.0 the value 8", "6", "on device 1"});
-  const std::vector<std::vector<InputValue>> one = {{at::rand({3})}};
-  expectError([&] { cache().runAll(one, *mesh); },
-              "execute: 1 lists of inputs were given for 2 devices");
-}
-
-TEST_F(ExecutorTest, RunNeedsASingleDevice) {
-  output(relu(input({4})));
-  const auto mesh = makeSimulatedCommunicator(2);
-  const CommunicatorGuard active(mesh.get());
-  expectError([&] { run({at::rand({4})}); }, "execute: inside simulate(2) there is no single device");
-}
-
-TEST_F(ExecutorTest, SizesThatDisagreeNameTheOperation) {
-  TensorView* a = input({-1, -1});
-  output(matmul(a, input({-1, -1})));
-  expectError([&] { run({at::rand({4, 8}), at::rand({7, 6})}); },
-              {"matmul: axis 1 of T0 has size 8 but axis 0 of T1 has size 7", "while compiling T2"});
-}
-
-TEST_F(ExecutorTest, CudaSchedulesAreRefused) {
-  output(relu(input({4})))->parallelize(0, ParallelType::TIDx);
-  expectError<UnsupportedError>([&] { run({at::rand({4})}); },
-                                {"execute: axis 0 of T1 is on block_x", "use mesh_x"});
-}
-
-TEST_F(ExecutorTest, CommunicationIsRefusedForNow) {
-  TensorView* x = input({4});
-  x->setDeviceMesh(two);
-  x->outerSplit(0, 2)->parallelize(0, kX);
-  output(relu(x))->setDeviceMesh(two);
-  expectError([&] { runOnMesh(cache(), 2, {numbers({4})}); },
-              {"needs communication over mesh_x", "T0 splits", "T1 holds"});
-}
-
-TEST_F(ExecutorTest, MessageTooFewAxes) {
-  output(relu(input({-1, 6})));
-  expectError([&] { run({at::rand({6})}); }, "to have 2 axes, but got a tensor of 1 axes");
-}
-
-// ---- devices outside a mesh
-
-TEST_F(ExecutorTest, DeviceOutsideTheMeshReturnsNothing) {
-  TensorView* x = input({4, 6});
-  x->setDeviceMesh(two);
-  x->outerSplit(1, 2)->parallelize(1, kX);
-  output(relu(x));
-  TensorView* whole = input({-1, 3});
-  whole->setDeviceMesh(two);
-  output(relu(whole));
-  const DeviceOutputs outputs = runOnMesh(cache(), 3, {numbers({4, 6}), numbers({2, 3})});
-  EXPECT_EQ(sizes(outputs[1][0]), Sizes({4, 3}));
-  EXPECT_EQ(sizes(outputs[2][0]), Sizes({4, 0}));
-  EXPECT_EQ(sizes(outputs[2][1]), Sizes({0, 3}));
-}
-
-TEST_F(ExecutorTest, InputsOfADeviceOutsideTheMeshAreIgnored) {
-  TensorView* x = input({4});
-  x->setDeviceMesh(DeviceMesh({1}));
-  output(relu(x));
-  const auto mesh = makeSimulatedCommunicator(2);
-  for (const at::Tensor& anything : {at::empty({0}), at::rand({7, 7}), at::empty({4}, at::kLong)}) {
-    const std::vector<std::vector<InputValue>> inputs = {{anything}, {numbers({4})}};
-    const DeviceOutputs outputs = cache().runAll(inputs, *mesh);
-    expectEqual(outputs[1][0], numbers({4}));
-    EXPECT_EQ(sizes(outputs[0][0]), Sizes({0}));
-  }
 }
 
 }  // namespace

@@ -43,11 +43,20 @@ inline std::string shortText(const IterDomain* id) {
   if (id->isReduction()) text = "r";
   if (id->isBroadcast()) text = "b";
   switch (id->getParallelType()) {
-    case ParallelType::DIDx: text += "X"; break;
-    case ParallelType::DIDy: text += "Y"; break;
-    case ParallelType::DIDz: text += "Z"; break;
-    case ParallelType::Stream: text += "S"; break;
-    default: text += text.empty() ? "i" : "";
+    case ParallelType::DIDx:
+      text += "X";
+      break;
+    case ParallelType::DIDy:
+      text += "Y";
+      break;
+    case ParallelType::DIDz:
+      text += "Z";
+      break;
+    case ParallelType::Stream:
+      text += "S";
+      break;
+    default:
+      text += text.empty() ? "i" : "";
   }
   text += toString(fusion, id->extent());
   if (id->expandedExtent()) text += " exp " + toString(fusion, id->expandedExtent());

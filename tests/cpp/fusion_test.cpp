@@ -136,7 +136,8 @@ TEST(FusionGuard, BuildersUseTheCurrentOne) {
   EXPECT_EQ(tv->dtype(), DataType::Half);
   EXPECT_EQ(logicalText(tv), "[i4, iT0.1]");
   EXPECT_EQ(IrBuilder::create<Scalar>(int64_t{4}), fusion.scalars().constant(4));
-  EXPECT_EQ(IrBuilder::createInContainer<TensorView>(&other, std::vector<int64_t>{1})->fusion(), &other);
+  EXPECT_EQ(IrBuilder::createInContainer<TensorView>(&other, std::vector<int64_t>{1})->fusion(),
+            &other);
 }
 
 }  // namespace

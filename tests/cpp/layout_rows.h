@@ -28,38 +28,97 @@ inline const std::vector<LayoutRow>& layoutRows() {
     return [axis](TensorView* tv) { tv->outerSplit(axis, 2)->parallelize(axis, kX); };
   };
   static const std::vector<LayoutRow> rows = {
-      {.name = "three_axes", .shape = {2, 1024, 1536}, .stride_order = {}, .schedule = outer(2),
-       .allocation = "[i2, i1024, X2, i768, r8]", .sizes = {2, 1024, 768}, .strides = {786432, 768, 1}},
-      {.name = "column_major_n", .shape = {4, 6}, .stride_order = {0, 1}, .schedule = outer(1),
-       .allocation = "[X2, i3, i4, r8]", .sizes = {4, 3}, .strides = {1, 4}, .trivial = false},
-      {.name = "column_major_m", .shape = {4, 6}, .stride_order = {0, 1}, .schedule = outer(0),
-       .allocation = "[i6, X2, i2, r8]", .sizes = {2, 6}, .strides = {1, 2}, .trivial = false},
-      {.name = "order_mbn", .shape = {5, 4, 6}, .stride_order = {1, 2, 0}, .schedule = outer(2),
-       .allocation = "[i4, i5, X2, i3, r8]", .sizes = {5, 4, 3}, .strides = {3, 15, 1}, .trivial = false},
-      {.name = "order_bnm", .shape = {5, 4, 6}, .stride_order = {2, 0, 1}, .schedule = outer(2),
-       .allocation = "[i5, X2, i3, i4, r8]", .sizes = {5, 4, 3}, .strides = {12, 1, 4}, .trivial = false},
-      {.name = "cyclic", .shape = {4, 6}, .stride_order = {},
+      {.name = "three_axes",
+       .shape = {2, 1024, 1536},
+       .stride_order = {},
+       .schedule = outer(2),
+       .allocation = "[i2, i1024, X2, i768, r8]",
+       .sizes = {2, 1024, 768},
+       .strides = {786432, 768, 1}},
+      {.name = "column_major_n",
+       .shape = {4, 6},
+       .stride_order = {0, 1},
+       .schedule = outer(1),
+       .allocation = "[X2, i3, i4, r8]",
+       .sizes = {4, 3},
+       .strides = {1, 4},
+       .trivial = false},
+      {.name = "column_major_m",
+       .shape = {4, 6},
+       .stride_order = {0, 1},
+       .schedule = outer(0),
+       .allocation = "[i6, X2, i2, r8]",
+       .sizes = {2, 6},
+       .strides = {1, 2},
+       .trivial = false},
+      {.name = "order_mbn",
+       .shape = {5, 4, 6},
+       .stride_order = {1, 2, 0},
+       .schedule = outer(2),
+       .allocation = "[i4, i5, X2, i3, r8]",
+       .sizes = {5, 4, 3},
+       .strides = {3, 15, 1},
+       .trivial = false},
+      {.name = "order_bnm",
+       .shape = {5, 4, 6},
+       .stride_order = {2, 0, 1},
+       .schedule = outer(2),
+       .allocation = "[i5, X2, i3, i4, r8]",
+       .sizes = {5, 4, 3},
+       .strides = {12, 1, 4},
+       .trivial = false},
+      {.name = "cyclic",
+       .shape = {4, 6},
+       .stride_order = {},
        .schedule = [](TensorView* tv) { tv->innerSplit(1, 2)->parallelize(2, kX); },
-       .allocation = "[i4, i3, X2, r8]", .sizes = {4, 3}, .strides = {3, 1}},
-      {.name = "blocks_in_serial_halves", .shape = {4, 12}, .stride_order = {},
-       .schedule = [](TensorView* tv) { tv->outerSplit(1, 2)->outerSplit(2, 2)->parallelize(2, kX); },
-       .allocation = "[i4, i2, X2, i3, r8]", .sizes = {4, 6}, .strides = {6, 1}},
-      {.name = "two_mesh_axes_on_n", .shape = {4, 8}, .stride_order = {},
-       .schedule = [](TensorView* tv) {
-         tv->outerSplit(1, 2)->outerSplit(2, 2)->parallelize(1, kY)->parallelize(2, kX);
-       },
+       .allocation = "[i4, i3, X2, r8]",
+       .sizes = {4, 3},
+       .strides = {3, 1}},
+      {.name = "blocks_in_serial_halves",
+       .shape = {4, 12},
+       .stride_order = {},
+       .schedule =
+           [](TensorView* tv) { tv->outerSplit(1, 2)->outerSplit(2, 2)->parallelize(2, kX); },
+       .allocation = "[i4, i2, X2, i3, r8]",
+       .sizes = {4, 6},
+       .strides = {6, 1}},
+      {.name = "two_mesh_axes_on_n",
+       .shape = {4, 8},
+       .stride_order = {},
+       .schedule =
+           [](TensorView* tv) {
+             tv->outerSplit(1, 2)->outerSplit(2, 2)->parallelize(1, kY)->parallelize(2, kX);
+           },
        .on_square = true,
-       .allocation = "[i4, Y2, X2, i2, r8]", .sizes = {4, 2}, .strides = {2, 1}},
-      {.name = "m_on_y_n_on_x_column_major", .shape = {4, 8}, .stride_order = {0, 1},
-       .schedule = [](TensorView* tv) {
-         tv->outerSplit(1, 2)->outerSplit(0, 2)->parallelize(0, kY)->parallelize(2, kX);
-       },
+       .allocation = "[i4, Y2, X2, i2, r8]",
+       .sizes = {4, 2},
+       .strides = {2, 1}},
+      {.name = "m_on_y_n_on_x_column_major",
+       .shape = {4, 8},
+       .stride_order = {0, 1},
+       .schedule =
+           [](TensorView* tv) {
+             tv->outerSplit(1, 2)->outerSplit(0, 2)->parallelize(0, kY)->parallelize(2, kX);
+           },
        .on_square = true,
-       .allocation = "[X2, i4, Y2, i2, r8]", .sizes = {2, 4}, .strides = {1, 2}, .trivial = false},
-      {.name = "one_row", .shape = {1, 6}, .stride_order = {0, 1}, .schedule = outer(1),
-       .allocation = "[X2, i3, b1, r8]", .sizes = {1, 3}, .strides = {1, 1}},
-      {.name = "no_rows", .shape = {0, 6}, .stride_order = {}, .schedule = outer(1),
-       .allocation = "[i0, X2, i3, r8]", .sizes = {0, 3}, .strides = {3, 1}},
+       .allocation = "[X2, i4, Y2, i2, r8]",
+       .sizes = {2, 4},
+       .strides = {1, 2},
+       .trivial = false},
+      {.name = "one_row",
+       .shape = {1, 6},
+       .stride_order = {0, 1},
+       .schedule = outer(1),
+       .allocation = "[X2, i3, b1, r8]",
+       .sizes = {1, 3},
+       .strides = {1, 1}},
+      {.name = "no_rows",
+       .shape = {0, 6},
+       .stride_order = {},
+       .schedule = outer(1),
+       .allocation = "[i0, X2, i3, r8]",
+       .sizes = {0, 3},
+       .strides = {3, 1}},
   };
   return rows;
 }
@@ -91,7 +150,9 @@ inline Product makeRow(Fusion& fusion, const LayoutRow& row, bool symbolic = fal
 
 class LayoutRowTest : public FusionTest, public testing::WithParamInterface<LayoutRow> {};
 
-inline std::string rowName(const testing::TestParamInfo<LayoutRow>& info) { return info.param.name; }
+inline std::string rowName(const testing::TestParamInfo<LayoutRow>& info) {
+  return info.param.name;
+}
 inline void PrintTo(const LayoutRow& row, std::ostream* out) { *out << row.name; }
 
 }  // namespace meshfuse

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How operands divide factors over a mesh axis, and which operations are local (semantics 5.3).
+#include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/pass.h>
 #include <meshfuse/passes/projection.h>
-#include <meshfuse/ops/op_def.h>
 
 #include "expect_error.h"
 #include "fusion_fixture.h"
@@ -61,7 +61,8 @@ TEST_F(ProjectionTest, Set) {
 TEST_F(ProjectionTest, SumOverTheCutAxis) {
   TensorView* x = sharded({4, 6}, 0);
   TensorView* out = on(sum(x, {0}));
-  EXPECT_EQ(why(out), "T0 splits 'axis 0' over mesh_x, so each device has a part of the sum that T1 is");
+  EXPECT_EQ(why(out),
+            "T0 splits 'axis 0' over mesh_x, so each device has a part of the sum that T1 is");
   TensorView* request = on(sum(x, {0}));
   request->outerSplit(0, 2)->parallelize(0, kX);
   EXPECT_EQ(why(request), "T2 asks for a reduction of 'axis 0' across mesh_x");
@@ -79,7 +80,8 @@ TEST_F(ProjectionTest, SumOverAnotherAxis) {
 
 TEST_F(ProjectionTest, AddWithOneOperandElsewhere) {
   TensorView *x = replicated({4, 6}), *y = replicated({4, 6});
-  EXPECT_EQ(why(cut(on(add(x, y)), 0)), "T2 splits 'batch1' over mesh_x, T0 holds 'batch1' unsplit");
+  EXPECT_EQ(why(cut(on(add(x, y)), 0)),
+            "T2 splits 'batch1' over mesh_x, T0 holds 'batch1' unsplit");
   EXPECT_NE(why(on(add(sharded({4, 6}, 0), sharded({4, 6}, 0)))), kLocal);
   EXPECT_NE(why(cut(on(add(sharded({4, 6}, 0), y)), 0)), kLocal);
 }
@@ -242,7 +244,9 @@ TEST_F(ProjectionTest, RowsOfTheTable) {
 // ---- blocking factors
 
 TEST_F(ProjectionTest, BlockingFactorMustBeWhole) {
-  const auto rows = [&](TensorView* x) { return on(std::get<TensorView*>(callOp("test_rows", {x}).at(0))); };
+  const auto rows = [&](TensorView* x) {
+    return on(std::get<TensorView*>(callOp("test_rows", {x}).at(0)));
+  };
   TensorView* out = cut(rows(sharded({4, 6}, 1)), 1);
   EXPECT_EQ(why(out), "T0 splits 'k' over mesh_x, which test_rows needs whole");
   EXPECT_EQ(why(cut(rows(sharded({4, 6}, 0)), 0)), kLocal);

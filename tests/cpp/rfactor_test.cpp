@@ -156,9 +156,8 @@ TEST_F(RFactorTest, Errors) {
   expectError([&] { out->rfactor({0}); }, "rfactor: axis 0 of T2 is not a reduction axis");
   expectError([&] { out->rfactor({}); }, "rfactor: no axes were given for T2");
   expectError([&] { out->rfactor({-1, 3}); }, "rfactor: axis 3 of T2 is listed twice");
-  expectError([&] { out->rfactor({2, 3}); },
-              {"rfactor: all 2 reduction axes of T2 were listed", "one must remain",
-               "Split the reduction axis first"});
+  expectError([&] { out->rfactor({2, 3}); }, {"rfactor: all 2 reduction axes of T2 were listed",
+                                              "one must remain", "Split the reduction axis first"});
   expectError([&] { out->rfactor({4}); }, "axis 4 of T2 is out of range");
   EXPECT_EQ(loopText(out), "[i4, i6, r2, r4]");
   EXPECT_TRUE(out->definition()->is<MatmulOp>());

@@ -167,14 +167,13 @@ TEST_F(ScalarTest, OverflowIsAnError) {
 }
 
 TEST_F(ScalarTest, DivisionByZeroIsAnError) {
-  for (const ScalarOp op :
-       {ScalarOp::CeilDiv, ScalarOp::FloorDiv, ScalarOp::Mod, ScalarOp::Div}) {
+  for (const ScalarOp op : {ScalarOp::CeilDiv, ScalarOp::FloorDiv, ScalarOp::Mod, ScalarOp::Div}) {
     SCOPED_TRACE(name(op));
     expectError([&] { fold(op, 7, 0); }, {name(op), "7 is divided by zero"});
     expectError([&] { pool.binary(op, x, c(0)); }, {name(op), "division by zero"});
   }
-  EXPECT_TRUE(std::isinf(toDouble(
-      evaluateOp(ScalarOp::Div, DataType::Double, ScalarValue(1.0), ScalarValue(0.0)))));
+  EXPECT_TRUE(std::isinf(
+      toDouble(evaluateOp(ScalarOp::Div, DataType::Double, ScalarValue(1.0), ScalarValue(0.0)))));
 }
 
 TEST_F(ScalarTest, ResultTypes) {

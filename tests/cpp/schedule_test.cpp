@@ -106,7 +106,8 @@ TEST_F(ScheduleTest, SplitOfBroadcasts) {
 
 TEST_F(ScheduleTest, SplitErrors) {
   TensorView* tv = input({12});
-  const std::string_view invalid = "split: Invalid factor for split. Factor must be greater than 0.";
+  const std::string_view invalid =
+      "split: Invalid factor for split. Factor must be greater than 0.";
   expectError([&] { tv->split(0, 0); }, {invalid, "Axis 0 of T0 was to be split by 0"});
   expectError([&] { tv->split(0, -3, false); }, {invalid, "by -3"});
   expectError([&] { tv->split(0, fusion->scalars().constant(0)); }, invalid);
@@ -141,7 +142,8 @@ TEST_F(ScheduleTest, MergeErrors) {
   TensorView* tv = input({4, 6});
   expectError([&] { tv->merge(1); }, "merge: axis 2 of T3 is out of range");
   tv->axis(1)->parallelize(ParallelType::Stream);
-  expectError([&] { tv->merge(0); }, {"merge: axis 1 of T3 is on stream", "Merge before parallelizing"});
+  expectError([&] { tv->merge(0); },
+              {"merge: axis 1 of T3 is on stream", "Merge before parallelizing"});
   expectError([&] { tv->merge(1, 0); }, "merge: axis 1 of T3 is on stream");
 }
 
@@ -176,7 +178,8 @@ TEST_F(ScheduleTest, ReorderErrors) {
   expectError([&] { tv->reorder(OldToNew{{0, 1}, {2, 1}}); },
               "reorder: two axes of T0 are to move to place 1");
   expectError([&] { tv->reorder(OldToNew{{0, 1}, {2, -2}}); }, "are to move to place");
-  expectError([&] { tv->reorder(OldToNew{{0, 1}, {-3, 2}}); }, {"reorder: axis", "is listed twice"});
+  expectError([&] { tv->reorder(OldToNew{{0, 1}, {-3, 2}}); },
+              {"reorder: axis", "is listed twice"});
   expectError([&] { tv->reorder(Order{1, 0}); },
               "reorder: 2 places were given for the 3 loop axes of T0");
   expectError([&] { tv->reorder(Order{0, 0, 1}); }, "are to move to place 0");
@@ -277,7 +280,8 @@ TEST_F(ScheduleTest, SetDeviceMesh) {
   tv->setDeviceMesh(two);
   EXPECT_EQ(tv->getDeviceMesh(), two);
   EXPECT_TRUE(tv->meshIsDeclared());
-  expectError([&] { tv->setDeviceMesh(DeviceMesh()); }, "set_device_mesh: the mesh for T0 has no devices");
+  expectError([&] { tv->setDeviceMesh(DeviceMesh()); },
+              "set_device_mesh: the mesh for T0 has no devices");
   EXPECT_EQ(tv->getDeviceMesh(), two);
 }
 
@@ -357,8 +361,10 @@ TEST_F(ScheduleTest, StrideOrder) {
 TEST_F(ScheduleTest, StrideOrderErrors) {
   TensorView* out = product();
   const auto set_order = [&](const Order& order) { out->setStrideOrder(order, "add_output"); };
-  expectError([&] { set_order({0}); }, "add_output: stride_order has 1 entries for the 2 axes of T2");
-  expectError([&] { set_order({0, 2}); }, {"stride_order entry 2 of axis 1 of T2", "Use 0 (innermost) to 1"});
+  expectError([&] { set_order({0}); },
+              "add_output: stride_order has 1 entries for the 2 axes of T2");
+  expectError([&] { set_order({0, 2}); },
+              {"stride_order entry 2 of axis 1 of T2", "Use 0 (innermost) to 1"});
   expectError([&] { set_order({0, -3}); }, "stride_order entry -3 of axis 1 of T2 is out of range");
   expectError([&] { set_order({1, 1}); }, "stride_order entry 1 of T2 stands twice");
 }
@@ -418,7 +424,9 @@ TEST_F(ScheduleTest, SetContiguity) {
 TEST_F(ScheduleTest, EveryCallChangesTheVersion) {
   TensorView* tv = input({4, 6});
   uint64_t before = fusion->version();
-  const auto changed = [&] { return std::exchange(before, fusion->version()) != fusion->version(); };
+  const auto changed = [&] {
+    return std::exchange(before, fusion->version()) != fusion->version();
+  };
   tv->split(0, 2);
   EXPECT_TRUE(changed());
   tv->merge(0);

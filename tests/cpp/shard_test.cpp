@@ -252,7 +252,8 @@ TEST(ShardTensor1D, Blocks) {
 
 TEST(ShardTensor1D, MeshIsFlattened) {
   const at::Tensor global = numbers({8});
-  expectEqual(shardTensor1D(global, 0, DeviceMesh::createForShape({2, 2}), 2), global.narrow(0, 4, 2));
+  expectEqual(shardTensor1D(global, 0, DeviceMesh::createForShape({2, 2}), 2),
+              global.narrow(0, 4, 2));
 }
 
 TEST(ShardTensor1D, DeviceOutsideTheMesh) {

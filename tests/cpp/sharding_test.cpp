@@ -397,7 +397,8 @@ TEST_F(ShardingTest, AlignRefusesMergesOfAxesThatAreApart) {
   apart->outerSplit(0, 2)->parallelize(0, kX);
   expectError([&] { alignAllocationWithLoop(apart); },
               {text, "not neighbours in memory", "Merge axes that are next to each other"});
-  TensorView* column_major = on(addInput(TensorViewBuilder().shape({4, 3}).strideOrder({0, 1}).build()), two);
+  TensorView* column_major =
+      on(addInput(TensorViewBuilder().shape({4, 3}).strideOrder({0, 1}).build()), two);
   column_major->merge(0)->outerSplit(0, 2)->parallelize(0, kX);
   expectError([&] { alignAllocationWithLoop(column_major); }, text);
 }

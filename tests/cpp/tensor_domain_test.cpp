@@ -14,7 +14,8 @@ class TensorDomainTest : public FusionTest {
   TensorDomain& domainOf(const std::vector<int64_t>& shape) { return input(shape)->domain(); }
   /// An axis of size 1 that stands for `extent` elements.
   TensorDomain& expanded(int64_t extent) {
-    return addInput(TensorViewBuilder().shape({extent}).contiguity({std::nullopt}).build())->domain();
+    return addInput(TensorViewBuilder().shape({extent}).contiguity({std::nullopt}).build())
+        ->domain();
   }
   std::pair<int32_t, int32_t> split(TensorDomain& d, int32_t in, int64_t factor, bool inner) {
     return d.split(*fusion, in, fusion->scalars().constant(factor), inner);
@@ -95,8 +96,8 @@ TEST_F(TensorDomainTest, MergeWithABroadcast) {
 }
 
 TEST_F(TensorDomainTest, MergeCountsExpandedElements) {
-  TensorView* tv =
-      addInput(TensorViewBuilder().shape({4, 6, 5}).contiguity({true, std::nullopt, std::nullopt}).build());
+  TensorView* tv = addInput(
+      TensorViewBuilder().shape({4, 6, 5}).contiguity({true, std::nullopt, std::nullopt}).build());
   TensorDomain& d = tv->domain();
   EXPECT_EQ(text(d, {d.merge(*fusion, 0, 1)}), "[i24]");
   EXPECT_EQ(text(d, {d.merge(*fusion, 1, 2)}), "[b1 exp 30]");

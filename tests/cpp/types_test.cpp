@@ -15,17 +15,26 @@ TEST(Types, Promotion) {
   struct Row {
     DataType a, b, common;
   };
-  for (const Row& row : std::initializer_list<Row>{
-           {Float, Float, Float},        {Float, Double, Double},
-           {Half, Float, Float},         {BFloat16, Float, Float},
-           {Half, BFloat16, Float},      {Half, Double, Double},
-           {Int, Half, Half},            {Int, Float, Float},
-           {Bool, BFloat16, BFloat16},   {Bool, Int32, Int32},
-           {Bool, Bool, Bool},           {Int32, Int, Int},
-           {Index, Int, Int},            {Int, ComplexFloat, ComplexFloat},
-           {Half, ComplexFloat, ComplexFloat}, {Float, ComplexFloat, ComplexFloat},
-           {Double, ComplexFloat, ComplexDouble}, {ComplexFloat, ComplexDouble, ComplexDouble},
-           {Null, Int32, Int32},         {Half, Null, Half}}) {
+  for (const Row& row : std::initializer_list<Row>{{Float, Float, Float},
+                                                   {Float, Double, Double},
+                                                   {Half, Float, Float},
+                                                   {BFloat16, Float, Float},
+                                                   {Half, BFloat16, Float},
+                                                   {Half, Double, Double},
+                                                   {Int, Half, Half},
+                                                   {Int, Float, Float},
+                                                   {Bool, BFloat16, BFloat16},
+                                                   {Bool, Int32, Int32},
+                                                   {Bool, Bool, Bool},
+                                                   {Int32, Int, Int},
+                                                   {Index, Int, Int},
+                                                   {Int, ComplexFloat, ComplexFloat},
+                                                   {Half, ComplexFloat, ComplexFloat},
+                                                   {Float, ComplexFloat, ComplexFloat},
+                                                   {Double, ComplexFloat, ComplexDouble},
+                                                   {ComplexFloat, ComplexDouble, ComplexDouble},
+                                                   {Null, Int32, Int32},
+                                                   {Half, Null, Half}}) {
     EXPECT_EQ(promoteTypes(row.a, row.b), row.common) << row.a << " with " << row.b;
     EXPECT_EQ(promoteTypes(row.b, row.a), row.common) << row.b << " with " << row.a;
   }
