@@ -57,7 +57,8 @@ def dtensor_matmul(x: torch.Tensor, w: torch.Tensor) -> harness.Contenders:
         mesh = init_device_mesh("cpu", (1,))
         dx: Any = distribute_tensor(x, mesh, [Replicate()])
         dw: Any = distribute_tensor(w, mesh, [Shard(1)])
-        torch.testing.assert_close(torch.matmul(dx, dw).to_local(), x @ w)
+        product: Any = torch.matmul(dx, dw)
+        torch.testing.assert_close(product.to_local(), x @ w)
     except Exception as error:
         harness.note(f"DTensor is left out: {type(error).__name__}: {error}")
         return {}

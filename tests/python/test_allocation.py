@@ -350,11 +350,6 @@ def merged(sizes, d, *, inner=False, shape=None):
     return fd
 
 
-INNER_ONE = pytest.mark.xfail(
-    strict=True, reason="a merge with an inner axis of size 1 loses the contiguity of the outer one"
-)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "d", "inner", "local"),
     [
@@ -364,8 +359,8 @@ INNER_ONE = pytest.mark.xfail(
         (2, 6, 12, False, (1, 1)),
         (3, 4, 2, True, (3, 2)),
         (5, 6, 3, True, (5, 2)),
-        pytest.param(4, 1, 2, False, (2, 1), marks=INNER_ONE),
-        pytest.param(4, 1, 2, True, (2, 1), marks=INNER_ONE),
+        pytest.param(4, 1, 2, False, (2, 1)),
+        pytest.param(4, 1, 2, True, (2, 1)),
         (1, 4, 2, True, (1, 2)),
     ],
 )
