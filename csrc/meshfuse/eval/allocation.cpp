@@ -88,7 +88,7 @@ Layout localLayout(const TensorView* tv, const ExpressionEvaluator& ee) {
   for (size_t k = allocation.size(); k-- > 0;) {
     const int32_t i = allocation[k];
     const int64_t size = allocatedSize(tv, sizes, i);
-    const bool expanded = static_cast<bool>(domain.id(i)->expandedExtent());
+    const bool expanded = domain.id(i)->isBroadcast() && size != 1;
     spans[static_cast<size_t>(i)] = {size, expanded ? 0 : stride};
     if (!expanded) stride *= std::max<int64_t>(size, 1);
   }

@@ -82,7 +82,6 @@ class DeviceRun {
   std::vector<at::Tensor> outputs(const ExpressionEvaluator* scalars) {
     std::vector<at::Tensor> out;
     out.reserve(plan_.outputs.size());
-    std::vector<std::pair<int32_t, at::Tensor>> into_inputs;
     for (const PlanOutput& o : plan_.outputs) {
       if (o.slot < 0) {
         const auto value = scalars->evaluateValue(o.scalar);
@@ -97,17 +96,21 @@ class DeviceRun {
       const at::Tensor& result = slot(o.slot);
       at::Tensor value = o.copy ? copyTo(result, o.layout, result.scalar_type()) : result;
       if (o.alias_input >= 0) {
-        into_inputs.emplace_back(o.alias_input, std::move(value));
+        into_inputs_.emplace_back(o.alias_input, std::move(value));
       } else {
         out.push_back(std::move(value));
       }
     }
-    // Inputs are overwritten last: results may be views of them until here.
-    for (const auto& [input, value] : into_inputs) {
+    return out;
+  }
+
+  /// Overwrites the inputs that take a result. Last of all, on all devices: results may be views of
+  /// inputs, and devices may share them, until here.
+  void writeInputs() {
+    for (const auto& [input, value] : into_inputs_) {
       at::Tensor target = std::get<at::Tensor>(inputs_[static_cast<size_t>(input)]).detach();
       if (!target.is_same(value)) target.copy_(value);
     }
-    return out;
   }
 
  private:
@@ -138,6 +141,7 @@ class DeviceRun {
   std::span<const InputValue> inputs_;
   ExecutionStats& stats_;
   Slots slots_;
+  std::vector<std::pair<int32_t, at::Tensor>> into_inputs_;
 };
 
 void Executor::setValues(OpCall& call, std::span<const size_t> params,
@@ -173,6 +177,7 @@ std::vector<std::vector<at::Tensor>> Executor::run(
     DeviceRun run(plan, devices[0], inputs[0], stats);
     for (const Step& step : plan.steps) run.step(step, values);
     outputs.push_back(run.outputs(values));
+    run.writeInputs();
     ++stats.runs;
     return outputs;
   }
@@ -182,6 +187,7 @@ std::vector<std::vector<at::Tensor>> Executor::run(
     for (DeviceRun& run : runs) run.step(step, values);
   }
   for (DeviceRun& run : runs) outputs.push_back(run.outputs(values));
+  for (DeviceRun& run : runs) run.writeInputs();
   ++stats.runs;
   return outputs;
 }

@@ -2,6 +2,7 @@
 // Runs programs: passes once per definition, a plan once per signature, then a loop over its steps.
 #pragma once
 #include <meshfuse/comm/communicator.h>
+#include <meshfuse/exec/kernel_argument_holder.h>
 #include <meshfuse/plan/plan.h>
 
 #include <atomic>
@@ -40,6 +41,9 @@ class FusionExecutorCache {
   /// Local tensors in, local tensors out, for a communicator of one local rank. Throws Error,
   /// and PeerError when another rank failed.
   std::vector<at::Tensor> run(std::vector<InputValue> inputs);
+  KernelArgumentHolder runFusionWithInputs(const KernelArgumentHolder& inputs) {
+    return KernelArgumentHolder(run(inputs.inputs()));
+  }
   /// The same for every device of a simulated mesh.
   std::vector<std::vector<at::Tensor>> runAll(std::span<const std::vector<InputValue>> inputs,
                                               Communicator& comm);
@@ -78,5 +82,10 @@ class FusionExecutorCache {
   mutable std::mutex mutex_;
   ExecutionStats stats_;
 };
+
+/// The part of a global tensor that this process's device holds.
+inline at::Tensor shardTensor(const at::Tensor& global, const TensorView* tv) {
+  return shardTensor(global, tv, Communicator::instance().deviceId());
+}
 
 }  // namespace meshfuse

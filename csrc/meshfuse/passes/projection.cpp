@@ -153,4 +153,19 @@ std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p) {
   return std::nullopt;
 }
 
+bool isResharding(const Expr* expr) {
+  const DeviceMesh* mesh = nullptr;
+  bool several = false;
+  const auto look = [&](const TensorView* tv) {
+    if (!tv->hasDeviceMesh()) return;
+    several = several || (mesh != nullptr && !(*mesh == tv->getDeviceMesh()));
+    mesh = &tv->getDeviceMesh();
+  };
+  for (const TensorView* tv : expr->inputs()) look(tv);
+  for (const TensorView* tv : expr->outputs()) look(tv);
+  return several || std::ranges::any_of(kDeviceTypes, [&](ParallelType p) {
+    return whyNotLocal(expr, p).has_value();
+  });
+}
+
 }  // namespace meshfuse

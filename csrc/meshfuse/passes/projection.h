@@ -35,4 +35,7 @@ bool holdsFactor(const Expr* expr, size_t operand, int32_t factor);
 /// tensors; nullopt when it is local.
 std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p);
 
+/// Whether the operation needs communication over any mesh axis, or between meshes.
+bool isResharding(const Expr* expr);
+
 }  // namespace meshfuse
