@@ -113,15 +113,16 @@ std::string concat(const Args&... args) {
 }  // namespace meshfuse
 
 /// The user can fix it: throws meshfuse::Error.
-#define MESHFUSE_CHECK(condition, ...)                      \
-  do {                                                      \
-    if (!(condition)) [[unlikely]] ::meshfuse::fail(__VA_ARGS__); \
+#define MESHFUSE_CHECK(condition, ...) \
+  do {                                 \
+    if (!(condition)) [[unlikely]]     \
+      ::meshfuse::fail(__VA_ARGS__);   \
   } while (false)
 
 /// Our bug: throws meshfuse::InternalError.
-#define MESHFUSE_ASSERT(condition, ...)                                                    \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]]                                                         \
-      ::meshfuse::detail::throwInternal(__FILE__, __LINE__, #condition,                    \
+#define MESHFUSE_ASSERT(condition, ...)                                                   \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]]                                                        \
+      ::meshfuse::detail::throwInternal(__FILE__, __LINE__, #condition,                   \
                                         ::meshfuse::detail::MessageBuilder(__VA_ARGS__)); \
   } while (false)

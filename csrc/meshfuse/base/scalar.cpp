@@ -15,14 +15,22 @@ struct OpRow {
   std::string_view name;
 };
 constexpr std::array<OpRow, 17> kOps = {{
-    {ScalarOp::Const, 0, "const"},     {ScalarOp::Symbol, 0, "symbol"},
-    {ScalarOp::Add, 2, "add"},         {ScalarOp::Sub, 2, "sub"},
-    {ScalarOp::Mul, 2, "mul"},         {ScalarOp::CeilDiv, 2, "ceilDiv"},
-    {ScalarOp::FloorDiv, 2, "floorDiv"}, {ScalarOp::Mod, 2, "mod"},
-    {ScalarOp::Min, 2, "min"},         {ScalarOp::Max, 2, "max"},
-    {ScalarOp::Div, 2, "div"},         {ScalarOp::Neg, 1, "neg"},
-    {ScalarOp::Cast, 1, "cast"},       {ScalarOp::Exp, 1, "exp"},
-    {ScalarOp::Tanh, 1, "tanh"},       {ScalarOp::Sqrt, 1, "sqrt"},
+    {ScalarOp::Const, 0, "const"},
+    {ScalarOp::Symbol, 0, "symbol"},
+    {ScalarOp::Add, 2, "add"},
+    {ScalarOp::Sub, 2, "sub"},
+    {ScalarOp::Mul, 2, "mul"},
+    {ScalarOp::CeilDiv, 2, "ceilDiv"},
+    {ScalarOp::FloorDiv, 2, "floorDiv"},
+    {ScalarOp::Mod, 2, "mod"},
+    {ScalarOp::Min, 2, "min"},
+    {ScalarOp::Max, 2, "max"},
+    {ScalarOp::Div, 2, "div"},
+    {ScalarOp::Neg, 1, "neg"},
+    {ScalarOp::Cast, 1, "cast"},
+    {ScalarOp::Exp, 1, "exp"},
+    {ScalarOp::Tanh, 1, "tanh"},
+    {ScalarOp::Sqrt, 1, "sqrt"},
     {ScalarOp::Rsqrt, 1, "rsqrt"},
 }};
 
@@ -37,13 +45,22 @@ int64_t checkedInt(ScalarOp op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflow = false;
   switch (op) {
-    case ScalarOp::Add: overflow = __builtin_add_overflow(a, b, &result); break;
-    case ScalarOp::Sub: overflow = __builtin_sub_overflow(a, b, &result); break;
-    case ScalarOp::Mul: overflow = __builtin_mul_overflow(a, b, &result); break;
-    case ScalarOp::Min: return a < b ? a : b;
-    case ScalarOp::Max: return a < b ? b : a;
+    case ScalarOp::Add:
+      overflow = __builtin_add_overflow(a, b, &result);
+      break;
+    case ScalarOp::Sub:
+      overflow = __builtin_sub_overflow(a, b, &result);
+      break;
+    case ScalarOp::Mul:
+      overflow = __builtin_mul_overflow(a, b, &result);
+      break;
+    case ScalarOp::Min:
+      return a < b ? a : b;
+    case ScalarOp::Max:
+      return a < b ? b : a;
     default: {
-      MESHFUSE_CHECK(b != 0, name(op), ": ", a, " is divided by zero. Use a divisor that is not 0.");
+      MESHFUSE_CHECK(b != 0, name(op), ": ", a,
+                     " is divided by zero. Use a divisor that is not 0.");
       if (a == std::numeric_limits<int64_t>::min() && b == -1) {
         overflow = op != ScalarOp::Mod;
         break;
@@ -63,36 +80,61 @@ int64_t checkedInt(ScalarOp op, int64_t a, int64_t b) {
 
 double realOp(ScalarOp op, double a, double b) {
   switch (op) {
-    case ScalarOp::Add: return a + b;
-    case ScalarOp::Sub: return a - b;
-    case ScalarOp::Mul: return a * b;
-    case ScalarOp::Div: return a / b;
-    case ScalarOp::FloorDiv: return std::floor(a / b);
-    case ScalarOp::CeilDiv: return std::ceil(a / b);
-    case ScalarOp::Mod: return a - b * std::floor(a / b);
-    case ScalarOp::Min: return std::fmin(a, b);
-    case ScalarOp::Max: return std::fmax(a, b);
-    case ScalarOp::Neg: return -a;
-    case ScalarOp::Exp: return std::exp(a);
-    case ScalarOp::Tanh: return std::tanh(a);
-    case ScalarOp::Sqrt: return std::sqrt(a);
-    case ScalarOp::Rsqrt: return 1.0 / std::sqrt(a);
-    default: fail("scalar ", name(op), " has no value. Use an arithmetic op.");
+    case ScalarOp::Add:
+      return a + b;
+    case ScalarOp::Sub:
+      return a - b;
+    case ScalarOp::Mul:
+      return a * b;
+    case ScalarOp::Div:
+      return a / b;
+    case ScalarOp::FloorDiv:
+      return std::floor(a / b);
+    case ScalarOp::CeilDiv:
+      return std::ceil(a / b);
+    case ScalarOp::Mod:
+      return a - b * std::floor(a / b);
+    case ScalarOp::Min:
+      return std::fmin(a, b);
+    case ScalarOp::Max:
+      return std::fmax(a, b);
+    case ScalarOp::Neg:
+      return -a;
+    case ScalarOp::Exp:
+      return std::exp(a);
+    case ScalarOp::Tanh:
+      return std::tanh(a);
+    case ScalarOp::Sqrt:
+      return std::sqrt(a);
+    case ScalarOp::Rsqrt:
+      return 1.0 / std::sqrt(a);
+    default:
+      fail("scalar ", name(op), " has no value. Use an arithmetic op.");
   }
 }
 
 Complex complexOp(ScalarOp op, Complex a, Complex b) {
   switch (op) {
-    case ScalarOp::Add: return a + b;
-    case ScalarOp::Sub: return a - b;
-    case ScalarOp::Mul: return a * b;
-    case ScalarOp::Div: return a / b;
-    case ScalarOp::Neg: return -a;
-    case ScalarOp::Exp: return std::exp(a);
-    case ScalarOp::Tanh: return std::tanh(a);
-    case ScalarOp::Sqrt: return std::sqrt(a);
-    case ScalarOp::Rsqrt: return 1.0 / std::sqrt(a);
-    default: fail("scalar ", name(op), " is not defined for complex numbers.");
+    case ScalarOp::Add:
+      return a + b;
+    case ScalarOp::Sub:
+      return a - b;
+    case ScalarOp::Mul:
+      return a * b;
+    case ScalarOp::Div:
+      return a / b;
+    case ScalarOp::Neg:
+      return -a;
+    case ScalarOp::Exp:
+      return std::exp(a);
+    case ScalarOp::Tanh:
+      return std::tanh(a);
+    case ScalarOp::Sqrt:
+      return std::sqrt(a);
+    case ScalarOp::Rsqrt:
+      return 1.0 / std::sqrt(a);
+    default:
+      fail("scalar ", name(op), " is not defined for complex numbers.");
   }
 }
 
@@ -191,15 +233,15 @@ Scalar ScalarPool::constant(ScalarValue value, DataType dtype) {
   } else {
     bits = std::bit_cast<uint64_t>(toInt(value));
   }
-  const uint64_t tag = (uint64_t{1} << 56) | (uint64_t{value.index()} << 8) |
-                       static_cast<uint64_t>(dtype);
+  const uint64_t tag =
+      (uint64_t{1} << 56) | (uint64_t{value.index()} << 8) | static_cast<uint64_t>(dtype);
   return intern({tag, bits}, node);
 }
 
 Scalar ScalarPool::extentSymbol(int32_t tensor, int32_t axis) {
   ScalarNode node{.op = ScalarOp::Symbol, .dtype = DataType::Index, .tensor = tensor, .axis = axis};
-  const uint64_t bits = (static_cast<uint64_t>(static_cast<uint32_t>(tensor)) << 32) |
-                        static_cast<uint32_t>(axis);
+  const uint64_t bits =
+      (static_cast<uint64_t>(static_cast<uint32_t>(tensor)) << 32) | static_cast<uint32_t>(axis);
   return intern({uint64_t{2} << 56, bits}, node);
 }
 
@@ -220,8 +262,8 @@ Scalar ScalarPool::binary(ScalarOp op, Scalar a, Scalar b) {
   const DataType dtype = resultType(op, node(a).dtype, node(b).dtype);
   const auto ca = constInt(a), cb = constInt(b);
   const bool integers = isIntegral(dtype);
-  const bool divides = op == ScalarOp::CeilDiv || op == ScalarOp::FloorDiv ||
-                       op == ScalarOp::Mod || op == ScalarOp::Div;
+  const bool divides = op == ScalarOp::CeilDiv || op == ScalarOp::FloorDiv || op == ScalarOp::Mod ||
+                       op == ScalarOp::Div;
   MESHFUSE_CHECK(!integers || !divides || cb != 0, name(op),
                  ": division by zero. Use a divisor that is not 0.");
   if (isConst(a) && isConst(b)) {
@@ -251,15 +293,16 @@ Scalar ScalarPool::binary(ScalarOp op, Scalar a, Scalar b) {
       case ScalarOp::Max:
         if (a == b) return a;
         break;
-      default: break;
+      default:
+        break;
     }
-    const bool commutes = op == ScalarOp::Add || op == ScalarOp::Mul || op == ScalarOp::Min ||
-                          op == ScalarOp::Max;
+    const bool commutes =
+        op == ScalarOp::Add || op == ScalarOp::Mul || op == ScalarOp::Min || op == ScalarOp::Max;
     if (commutes && b.id < a.id) std::swap(a, b);
   }
   ScalarNode result{.op = op, .dtype = dtype, .a = a, .b = b};
-  const uint64_t bits = (static_cast<uint64_t>(static_cast<uint32_t>(a.id)) << 32) |
-                        static_cast<uint32_t>(b.id);
+  const uint64_t bits =
+      (static_cast<uint64_t>(static_cast<uint32_t>(a.id)) << 32) | static_cast<uint32_t>(b.id);
   return intern({(uint64_t{4} << 56) | static_cast<uint64_t>(op), bits}, result);
 }
 

@@ -24,9 +24,23 @@ struct Scalar {
 using ScalarValue = std::variant<int64_t, double, bool, std::complex<double>>;
 
 enum class ScalarOp : uint8_t {
-  Const, Symbol,
-  Add, Sub, Mul, CeilDiv, FloorDiv, Mod, Min, Max,  // any dtype for Add, Sub, Mul; else integers
-  Div, Neg, Cast, Exp, Tanh, Sqrt, Rsqrt
+  Const,
+  Symbol,
+  Add,
+  Sub,
+  Mul,
+  CeilDiv,
+  FloorDiv,
+  Mod,
+  Min,
+  Max,  // any dtype for Add, Sub, Mul; else integers
+  Div,
+  Neg,
+  Cast,
+  Exp,
+  Tanh,
+  Sqrt,
+  Rsqrt
 };
 /// Number of operands of a scalar op (0 for Const and Symbol).
 int arity(ScalarOp);
@@ -36,7 +50,7 @@ std::optional<ScalarOp> scalarOpFromName(std::string_view);
 struct ScalarNode {
   ScalarOp op = ScalarOp::Const;
   DataType dtype = DataType::Index;
-  Scalar a{}, b{};               // operands
+  Scalar a{}, b{};                 // operands
   ScalarValue value = int64_t{0};  // Const
   int32_t tensor = -1, axis = -1;  // Symbol that is an extent: axis of tensor `tensor`
   int32_t number = -1;             // other Symbol: running number among these

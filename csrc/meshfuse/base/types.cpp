@@ -55,11 +55,15 @@ constexpr std::array<ParallelRow, kNumParallelTypes> kParallel = {{
 
 int floatRank(DataType t) {  // Double > Float > the 16-bit types > float8
   switch (t) {
-    case DataType::Double: return 4;
-    case DataType::Float: return 3;
+    case DataType::Double:
+      return 4;
+    case DataType::Float:
+      return 3;
     case DataType::Half:
-    case DataType::BFloat16: return 2;
-    default: return 1;
+    case DataType::BFloat16:
+      return 2;
+    default:
+      return 1;
   }
 }
 
@@ -74,9 +78,7 @@ DataType promoteComplex(DataType a, DataType b) {
 bool isFloating(DataType t) {
   return t <= DataType::BFloat16 || (t >= DataType::Float8_e4m3fn && t < DataType::Null);
 }
-bool isComplex(DataType t) {
-  return t == DataType::ComplexFloat || t == DataType::ComplexDouble;
-}
+bool isComplex(DataType t) { return t == DataType::ComplexFloat || t == DataType::ComplexDouble; }
 bool isIntegral(DataType t) { return t >= DataType::Int && t <= DataType::Index; }
 bool isReducedFloating(DataType t) { return isFloating(t) && floatRank(t) <= 2; }
 

@@ -13,8 +13,23 @@ namespace meshfuse {
 
 /// Element types. `Int` has 64 bits; `Index` accepts Int and Int32 when bound; `Null` means "keep".
 enum class DataType : uint8_t {
-  Double, Float, Half, BFloat16, Int, Int32, UInt64, Index, Bool, ComplexFloat, ComplexDouble,
-  Float8_e4m3fn, Float8_e5m2, Float8_e8m0fnu, Float4_e2m1fn, Float4_e2m1fn_x2, Null
+  Double,
+  Float,
+  Half,
+  BFloat16,
+  Int,
+  Int32,
+  UInt64,
+  Index,
+  Bool,
+  ComplexFloat,
+  ComplexDouble,
+  Float8_e4m3fn,
+  Float8_e5m2,
+  Float8_e8m0fnu,
+  Float4_e2m1fn,
+  Float4_e2m1fn_x2,
+  Null
 };
 inline constexpr int kNumDataTypes = static_cast<int>(DataType::Null) + 1;
 
@@ -23,9 +38,22 @@ enum class IterType : uint8_t { Iteration, Reduction, Broadcast, Symbolic };
 /// How a loop axis is run. DID* are mesh axes; Stream is accepted and runs in one piece; the others
 /// are names of CUDA schedules, accepted by name only.
 enum class ParallelType : uint8_t {
-  DIDz, DIDy, DIDx, Stream,
-  BIDz, BIDy, BIDx, TIDz, TIDy, TIDx,
-  Vectorize, Unroll, Unswitch, Mma, Bulk, Serial
+  DIDz,
+  DIDy,
+  DIDx,
+  Stream,
+  BIDz,
+  BIDy,
+  BIDx,
+  TIDz,
+  TIDy,
+  TIDx,
+  Vectorize,
+  Unroll,
+  Unswitch,
+  Mma,
+  Bulk,
+  Serial
 };
 inline constexpr int kNumParallelTypes = static_cast<int>(ParallelType::Serial) + 1;
 /// Mesh axes, x first.
@@ -49,9 +77,9 @@ bool isReducedFloating(DataType);
 /// Common type of two operands as torch promotes tensors of equal rank class.
 DataType promoteTypes(DataType, DataType);
 
-std::string_view textName(DataType);   // IR text: "f32"
-std::string_view cName(DataType);      // messages, printMath: "float", "__half"
-std::string_view pythonName(DataType); // "Float"
+std::string_view textName(DataType);    // IR text: "f32"
+std::string_view cName(DataType);       // messages, printMath: "float", "__half"
+std::string_view pythonName(DataType);  // "Float"
 std::optional<DataType> dataTypeFromText(std::string_view);
 
 std::string_view textName(ParallelType);    // IR text: "x", "y", "z", "stream", ...; "" for Serial

@@ -28,8 +28,8 @@ ScalarLookup constantsOf(const TensorView* tv) {
 /// Size of an allocation axis on one device.
 int64_t allocatedSize(const TensorView* tv, const DomainSizes& sizes, int32_t i) {
   const int64_t size = sizes.localOf(i);
-  MESHFUSE_CHECK(size >= 0, "the extent of an allocation axis of ", at(tv), " is not known: ",
-                 toString(*tv->fusion(), tv->domain().id(i)->extent()),
+  MESHFUSE_CHECK(size >= 0, "the extent of an allocation axis of ", at(tv),
+                 " is not known: ", toString(*tv->fusion(), tv->domain().id(i)->extent()),
                  ". Give all inputs that its sizes depend on.");
   return size;
 }
@@ -151,8 +151,8 @@ std::vector<int64_t> unshardedSizes(const TensorView* tv, std::span<const int64_
       global[i] = *size;
       continue;
     }
-    MESHFUSE_CHECK(outermost[i] || !divided[static_cast<size_t>(logical[i])],
-                   "axis ", AtAxis{static_cast<int64_t>(i)}, " of ", at(tv),
+    MESHFUSE_CHECK(outermost[i] || !divided[static_cast<size_t>(logical[i])], "axis ",
+                   AtAxis{static_cast<int64_t>(i)}, " of ", at(tv),
                    " is merged with another one and divided over devices, so its global size "
                    "cannot be found from one device's part. Declare its size as a number.");
   }
@@ -171,7 +171,8 @@ std::vector<int64_t> shardedSizes(const TensorView* tv, std::span<const int64_t>
 void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t position) {
   if (local.numel() == 0) return;
   const TensorDomain& domain = tv->domain();
-  const std::vector<int64_t> global = unshardedSizes(tv, std::span(local.sizes().data(), local.sizes().size()));
+  const std::vector<int64_t> global =
+      unshardedSizes(tv, std::span(local.sizes().data(), local.sizes().size()));
   const DomainSizes sizes = domainSizes(tv, global, constantsOf(tv));
   std::vector<Span> spans(domain.ids().size());
   const auto span = [&](int32_t i) -> Span& { return spans[static_cast<size_t>(i)]; };
@@ -180,8 +181,11 @@ void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t posi
     span(logical[i]) = {local.size(static_cast<int64_t>(i)), local.stride(static_cast<int64_t>(i))};
   }
   const auto& allocation = domain.allocation();
-  const auto allocated = [&](int32_t i) { return std::ranges::find(allocation, i) != allocation.end(); };
-  const std::string who = concat(position < 0 ? "tensor " : concat("input ", position, ", "), toString(tv));
+  const auto allocated = [&](int32_t i) {
+    return std::ranges::find(allocation, i) != allocation.end();
+  };
+  const std::string who =
+      concat(position < 0 ? "tensor " : concat("input ", position, ", "), toString(tv));
   const auto transforms = domain.transforms();
   for (size_t t = domain.definitionTransforms(); t < transforms.size(); ++t) {
     const Transform& x = transforms[t];

@@ -17,8 +17,8 @@ namespace meshfuse {
 Layout localLayout(const TensorView* tv, const ExpressionEvaluator& ee);
 std::pair<std::vector<int64_t>, std::vector<int64_t>> inferShapeOfOutput(
     const TensorView* tv, const ExpressionEvaluator& ee);
-/// Sizes in allocation order, reductions left out, device axes 1: the buffer before the walk back to
-/// logical axes.
+/// Sizes in allocation order, reductions left out, device axes 1: the buffer before the walk back
+/// to logical axes.
 std::vector<int64_t> inferAllocationShape(const TensorView* tv, const ExpressionEvaluator& ee);
 
 /// Whether a tensor must be copied to have the wanted layout: sizes are compared exactly, strides
@@ -33,8 +33,9 @@ std::vector<int64_t> shardedSizes(const TensorView* tv, std::span<const int64_t>
 /// Throws Error unless the strides of a local tensor are what the contiguity flags promise.
 void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t position);
 
-/// This device's part of a global tensor, contiguous (semantics 2.5, 3.4). A device outside the mesh
-/// gets size 0 on every sharded axis. Throws Error when `tv` has no mesh or does not divide evenly.
+/// This device's part of a global tensor, contiguous (semantics 2.5, 3.4). A device outside the
+/// mesh gets size 0 on every sharded axis. Throws Error when `tv` has no mesh or does not divide
+/// evenly.
 at::Tensor shardTensor(const at::Tensor& global, const TensorView* tv, int64_t device);
 /// Outer block of `axis` over the flattened mesh.
 at::Tensor shardTensor1D(const at::Tensor& global, int64_t axis, const DeviceMesh& mesh,

@@ -57,11 +57,12 @@ class SizeWalk {
     MESHFUSE_CHECK(*factor > 0, "split: Invalid factor for split. Factor must be greater than 0. ",
                    at(tv_), " is split by ", *factor, ".");
     if (leads(t.in[0])) {
-      MESHFUSE_CHECK(extent % *factor == 0, "axis ", AtAxis{domain_.logicalPosition(t.in[0])}, " of ",
-                     at(tv_), " of size ", extent,
-                     " is not divisible by ", *factor, ", the factor by which it is split over the "
-                     "devices of ", tv_->getDeviceMesh().toString(), ". Choose a size that ",
-                     *factor, " divides, or pad the tensor first.");
+      MESHFUSE_CHECK(extent % *factor == 0, "axis ", AtAxis{domain_.logicalPosition(t.in[0])},
+                     " of ", at(tv_), " of size ", extent, " is not divisible by ", *factor,
+                     ", the factor by which it is split over the "
+                     "devices of ",
+                     tv_->getDeviceMesh().toString(), ". Choose a size that ", *factor,
+                     " divides, or pad the tensor first.");
     }
     const int64_t rest = (extent + *factor - 1) / *factor;
     global(t.out[0]) = t.inner ? rest : *factor;

@@ -22,8 +22,8 @@ struct DomainSizes {
 };
 
 /// Follows the splits and merges of `tv` from its global logical sizes (reductions left out).
-/// Throws Error when an axis that is divided over devices does not divide evenly, or a device's part
-/// of merged axes is not a rectangle (semantics 2.5, 2.6).
+/// Throws Error when an axis that is divided over devices does not divide evenly, or a device's
+/// part of merged axes is not a rectangle (semantics 2.5, 2.6).
 DomainSizes domainSizes(const TensorView* tv, std::span<const int64_t> global_shape,
                         const ScalarLookup& lookup);
 

@@ -64,8 +64,9 @@ void ExpressionEvaluator::bind(Scalar s, ScalarValue value, const std::string& s
   const auto id = static_cast<size_t>(s.id);
   if (values_[id]) {
     MESHFUSE_CHECK(*values_[id] == value, source, " gives ", toString(*fusion_, s), " the value ",
-                   toString(value), ", but ", sources_[id].empty() ? "it was found" : sources_[id] + " gave it",
-                   " to be ", toString(*values_[id]), ". Give inputs whose sizes agree.");
+                   toString(value), ", but ",
+                   sources_[id].empty() ? "it was found" : sources_[id] + " gave it", " to be ",
+                   toString(*values_[id]), ". Give inputs whose sizes agree.");
     return;
   }
   values_[id] = value;
@@ -124,17 +125,20 @@ void ExpressionEvaluator::bind(const TensorView* tv, const at::Tensor& local, in
                      "; expected ", *constant, ", got ", global[i], " (local size ", sizes[i],
                      "). Pass this device's part of a tensor of the declared size.");
     } else {
-      bind(extent, global[i], concat("axis ", i, " of ", who, " (local size ", sizes[i],
-                                     shardingText(tv, axis), ")"));
+      bind(extent, global[i],
+           concat("axis ", i, " of ", who, " (local size ", sizes[i], shardingText(tv, axis), ")"));
     }
-    MESHFUSE_CHECK(!id->expandedExtent() || sizes[i] == 1 || local.stride(axis) == 0, who, ": axis ",
-                   AtAxis{axis}, " of ", at(tv), " is an expanded broadcast, so its stride must be 0,"
-                   " but it is ", local.stride(axis), ". Pass tensor.expand(...).");
+    MESHFUSE_CHECK(!id->expandedExtent() || sizes[i] == 1 || local.stride(axis) == 0, who,
+                   ": axis ", AtAxis{axis}, " of ", at(tv),
+                   " is an expanded broadcast, so its stride must be 0,"
+                   " but it is ",
+                   local.stride(axis), ". Pass tensor.expand(...).");
   }
   const std::vector<int64_t> expected = shardedSizes(tv, global);
   MESHFUSE_CHECK(std::ranges::equal(expected, sizes), who, ": the local sizes ", local.sizes(),
                  " are not what one device holds of ", at(tv), ", which is ",
-                 c10::IntArrayRef(expected), ". Pass this device's part, as shard_tensor gives it.");
+                 c10::IntArrayRef(expected),
+                 ". Pass this device's part, as shard_tensor gives it.");
   checkContiguity(tv, local, position);
 }
 

@@ -29,7 +29,9 @@ at::Tensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t de
   std::vector<int32_t> axes = domain.withoutReductions(domain.logical());
   at::Tensor part = global;
   const auto place = [&](int32_t i) { return std::ranges::find(axes, i) - axes.begin(); };
-  const auto isOpen = [&](int32_t i) { return place(i) < static_cast<std::ptrdiff_t>(axes.size()); };
+  const auto isOpen = [&](int32_t i) {
+    return place(i) < static_cast<std::ptrdiff_t>(axes.size());
+  };
   const auto transforms = domain.transforms();
   for (size_t t = domain.definitionTransforms(); t < transforms.size(); ++t) {
     const Transform& x = transforms[t];
@@ -54,13 +56,16 @@ at::Tensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t de
       const auto factor = tv->fusion()->scalars().constInt(x.factor);
       MESHFUSE_CHECK(factor, "shard_tensor: an axis of ", at(tv),
                      " is split by a factor that is not a number.");
-      MESHFUSE_CHECK(extent % *factor == 0, "shard_tensor: Sharded axis must be evenly divisible by mesh; "
-                     "axis ", AtAxis{domain.logicalPosition(x.in[0])}, " of ", at(tv), " of size ",
-                     extent, " is not divisible by ", *factor,
-                     " (", tv->getDeviceMesh().toString(), " has ", tv->getDeviceMesh().size(),
-                     " devices). Choose a size that ", *factor, " divides, or pad the tensor first.");
+      MESHFUSE_CHECK(extent % *factor == 0,
+                     "shard_tensor: Sharded axis must be evenly divisible by mesh; "
+                     "axis ",
+                     AtAxis{domain.logicalPosition(x.in[0])}, " of ", at(tv), " of size ", extent,
+                     " is not divisible by ", *factor, " (", tv->getDeviceMesh().toString(),
+                     " has ", tv->getDeviceMesh().size(), " devices). Choose a size that ", *factor,
+                     " divides, or pad the tensor first.");
       const int64_t rest = extent / *factor;
-      part = part.unflatten(at0, x.inner ? c10::IntArrayRef{rest, *factor} : c10::IntArrayRef{*factor, rest});
+      part = part.unflatten(
+          at0, x.inner ? c10::IntArrayRef{rest, *factor} : c10::IntArrayRef{*factor, rest});
     }
     axes[static_cast<size_t>(at0)] = x.out[0];
     axes.insert(axes.begin() + at0 + 1, x.out[1]);
@@ -72,8 +77,8 @@ at::Tensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t de
     if (id->isBroadcast() && part.size(axis) == 1) continue;
     const int64_t devices = tv->getDeviceMesh().size(id->getParallelType());
     MESHFUSE_CHECK(part.size(axis) == devices, "shard_tensor: axis ",
-                   AtAxis{domain.logicalPosition(i)}, " of ", at(tv), " of size ",
-                   part.size(axis), " is on ", id->getParallelType(), ", which has ", devices,
+                   AtAxis{domain.logicalPosition(i)}, " of ", at(tv), " of size ", part.size(axis),
+                   " is on ", id->getParallelType(), ", which has ", devices,
                    " devices; Sharded axis must be evenly divisible by mesh. Give a tensor whose "
                    "size agrees.");
     const auto index = tv->getDeviceMesh().indexOn(device, id->getParallelType());
@@ -120,9 +125,11 @@ at::Tensor shardTensor1D(const at::Tensor& global, int64_t axis, const DeviceMes
                  " is out of range for a tensor of ", n, " axes. Use ", -n, " to ", n - 1, ".");
   const int64_t wrapped = axis < 0 ? axis + n : axis;
   const int64_t extent = global.size(wrapped);
-  MESHFUSE_CHECK(extent % mesh.size() == 0, "shard_tensor: Sharded axis must be evenly divisible by "
-                 "mesh; axis ", AtAxis{axis}, " has size ", extent, " and ", mesh.toString(), " has ",
-                 mesh.size(), " devices. Choose a size that ", mesh.size(),
+  MESHFUSE_CHECK(extent % mesh.size() == 0,
+                 "shard_tensor: Sharded axis must be evenly divisible by "
+                 "mesh; axis ",
+                 AtAxis{axis}, " has size ", extent, " and ", mesh.toString(), " has ", mesh.size(),
+                 " devices. Choose a size that ", mesh.size(),
                  " divides, or pad the tensor first.");
   const int64_t part = extent / mesh.size();
   const int64_t index = mesh.linearIndexOf(device);

@@ -148,15 +148,16 @@ void Executor::setValues(OpCall& call, std::span<const size_t> params,
                          const ExpressionEvaluator& scalars) {
   for (const size_t p : params) {
     const auto value = scalars.evaluateValue(call.scalar(p));
-    MESHFUSE_CHECK(value, call.op().name(), ": the value of ", toString(call.fusion(), call.scalar(p)),
+    MESHFUSE_CHECK(value, call.op().name(), ": the value of ",
+                   toString(call.fusion(), call.scalar(p)),
                    " is not known. Add the scalar to the inputs.");
     call.values_[p] = *value;
   }
 }
 
-std::vector<std::vector<at::Tensor>> Executor::run(
-    const Plan& plan, Communicator& comm, std::span<const std::vector<InputValue>> inputs,
-    ExecutionStats& stats) {
+std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicator& comm,
+                                                   std::span<const std::vector<InputValue>> inputs,
+                                                   ExecutionStats& stats) {
   // Results never require grad, so the autograd layers of the dispatcher are left out.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::optional<ExpressionEvaluator> scalars;
@@ -165,7 +166,8 @@ std::vector<std::vector<at::Tensor>> Executor::run(
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       if (plan.inputs[i] >= 0) continue;
       const Scalar s = std::get<Scalar>(plan.fusion->inputs()[i]);
-      scalars->bind(s, castValue(std::get<ScalarValue>(inputs[0][i]), plan.fusion->scalars().dtype(s)),
+      scalars->bind(s,
+                    castValue(std::get<ScalarValue>(inputs[0][i]), plan.fusion->scalars().dtype(s)),
                     "an input");
     }
   }

@@ -23,9 +23,9 @@ class Executor {
  public:
   /// Runs a plan for the local ranks of `comm` in lock-step. `inputs[r]` are the inputs of local
   /// rank r; returns their outputs. Never throws between two communications.
-  static std::vector<std::vector<at::Tensor>> run(
-      const Plan& plan, Communicator& comm, std::span<const std::vector<InputValue>> inputs,
-      ExecutionStats& stats);
+  static std::vector<std::vector<at::Tensor>> run(const Plan& plan, Communicator& comm,
+                                                  std::span<const std::vector<InputValue>> inputs,
+                                                  ExecutionStats& stats);
 
  private:
   friend class DeviceRun;

@@ -14,10 +14,11 @@ void checkRunnable(const Fusion& fusion) {
     for (size_t i = 0; i < loop.size(); ++i) {
       const ParallelType p = loop[i]->getParallelType();
       if (p == ParallelType::Serial || p == ParallelType::Stream || isDeviceType(p)) continue;
-      throw UnsupportedError(concat("execute: axis ", i, " of ", tv.name(), " is on ", p,
-                                    ", which belongs to CUDA kernel schedules. meshfuse evaluates "
-                                    "through ATen and has no such axis; use mesh_x, mesh_y, mesh_z, "
-                                    "stream or serial."));
+      throw UnsupportedError(
+          concat("execute: axis ", i, " of ", tv.name(), " is on ", p,
+                 ", which belongs to CUDA kernel schedules. meshfuse evaluates "
+                 "through ATen and has no such axis; use mesh_x, mesh_y, mesh_z, "
+                 "stream or serial."));
     }
   }
 }
@@ -62,7 +63,8 @@ std::shared_ptr<const Plan> FusionExecutorCache::find(std::span<const InputValue
 
 std::shared_ptr<const Plan> FusionExecutorCache::planFor(std::span<const InputValue> inputs,
                                                          Communicator& comm) {
-  const Team team{comm.size(), static_cast<int64_t>(comm.localRanks().size()), comm.localRanks()[0]};
+  const Team team{comm.size(), static_cast<int64_t>(comm.localRanks().size()),
+                  comm.localRanks()[0]};
   const std::lock_guard lock(mutex_);
   if (auto plan = find(inputs, team)) return plan;
   std::shared_ptr<const Fusion> compiled = compiledLocked();
@@ -71,7 +73,8 @@ std::shared_ptr<const Plan> FusionExecutorCache::planFor(std::span<const InputVa
     index_.clear();
     team_ = team;
   }
-  auto plan = compile(std::move(compiled), inputs, Signature(inputs), comm.localRanks(), comm.size());
+  auto plan =
+      compile(std::move(compiled), inputs, Signature(inputs), comm.localRanks(), comm.size());
   ++stats_.compiles;
   plans_.push_front(plan);
   index_.emplace(plan->signature.hash(), plans_.begin());
@@ -115,9 +118,8 @@ std::vector<InputValue> FusionExecutorCache::representativeInputs(
   for (size_t i = 0; i < std::min(chosen.size(), declared.size()); ++i) {
     const auto* tv = std::get_if<TensorView*>(&declared[i]);
     if (tv == nullptr || !(*tv)->hasDeviceMesh()) continue;
-    const auto holder = std::ranges::find_if(devices, [&](int64_t d) {
-      return (*tv)->getDeviceMesh().has(d);
-    });
+    const auto holder =
+        std::ranges::find_if(devices, [&](int64_t d) { return (*tv)->getDeviceMesh().has(d); });
     if (holder == devices.end()) continue;
     const auto& list = inputs[static_cast<size_t>(holder - devices.begin())];
     if (i < list.size()) chosen[i] = list[i];
@@ -149,7 +151,8 @@ void FusionExecutorCache::checkAgreement(const Plan& plan, std::span<const Input
 
 bool FusionExecutorCache::isCompiled(std::span<const InputValue> inputs) {
   Communicator& comm = Communicator::instance();
-  const Team team{comm.size(), static_cast<int64_t>(comm.localRanks().size()), comm.localRanks()[0]};
+  const Team team{comm.size(), static_cast<int64_t>(comm.localRanks().size()),
+                  comm.localRanks()[0]};
   const std::lock_guard lock(mutex_);
   return find(inputs, team) != nullptr;
 }

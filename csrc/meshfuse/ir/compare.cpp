@@ -35,7 +35,8 @@ class Comparison {
  private:
   bool declare(const Val& x, const Val& y) {
     if (x.index() != y.index()) return false;
-    if (const auto* tv = std::get_if<TensorView*>(&x)) return declare(*tv, std::get<TensorView*>(y));
+    if (const auto* tv = std::get_if<TensorView*>(&x))
+      return declare(*tv, std::get<TensorView*>(y));
     const Scalar sx = std::get<Scalar>(x), sy = std::get<Scalar>(y);
     if (a_.scalars().dtype(sx) != b_.scalars().dtype(sy)) return false;
     numbers_[a_.scalars().node(sx).number] = b_.scalars().node(sy).number;
@@ -64,7 +65,8 @@ class Comparison {
     if (!x || !y) return !x && !y;
     const ScalarNode &p = a_.scalars().node(x), &q = b_.scalars().node(y);
     if (p.op != q.op || p.dtype != q.dtype) return false;
-    if (p.op == ScalarOp::Const) return p.value == q.value || (p.value != p.value && q.value != q.value);
+    if (p.op == ScalarOp::Const)
+      return p.value == q.value || (p.value != p.value && q.value != q.value);
     if (p.op != ScalarOp::Symbol) {
       if (same(p.a, q.a) && same(p.b, q.b)) return true;
       const bool commutes = p.op == ScalarOp::Add || p.op == ScalarOp::Mul ||
@@ -80,15 +82,18 @@ class Comparison {
   }
 
   bool same(const TensorDomain& x, const TensorDomain& y) const {
-    if (x.ids().size() != y.ids().size() || x.transforms().size() != y.transforms().size()) return false;
+    if (x.ids().size() != y.ids().size() || x.transforms().size() != y.transforms().size())
+      return false;
     if (x.root() != y.root() || x.logical() != y.logical() || x.loop() != y.loop()) return false;
     if (x.allocation() != y.allocation() || x.hasAllocation() != y.hasAllocation()) return false;
     if (x.contiguity() != y.contiguity()) return false;
     for (size_t i = 0; i < x.ids().size(); ++i) {
       const IterDomain *p = x.ids()[i], *q = y.ids()[i];
-      if (p->iterType() != q->iterType() || p->getParallelType() != q->getParallelType()) return false;
+      if (p->iterType() != q->iterType() || p->getParallelType() != q->getParallelType())
+        return false;
       if (p->isRFactorProduct() != q->isRFactorProduct()) return false;
-      if (!same(p->extent(), q->extent()) || !same(p->expandedExtent(), q->expandedExtent())) return false;
+      if (!same(p->extent(), q->extent()) || !same(p->expandedExtent(), q->expandedExtent()))
+        return false;
     }
     for (size_t i = 0; i < x.transforms().size(); ++i) {
       Transform p = x.transforms()[i], q = y.transforms()[i];

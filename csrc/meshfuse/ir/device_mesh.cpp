@@ -40,8 +40,9 @@ DeviceMesh::DeviceMesh(const std::vector<int64_t>& ids, const std::vector<int64_
                        const std::vector<std::string>& names)
     : ids_(ids), shape_(shape), names_(names) {
   if (shape_.empty()) shape_ = {static_cast<int64_t>(ids.size())};
-  MESHFUSE_CHECK(!ids_.empty(), "DeviceMesh: the list of devices is empty. Name at least one "
-                                "device, for example DeviceMesh([0]).");
+  MESHFUSE_CHECK(!ids_.empty(),
+                 "DeviceMesh: the list of devices is empty. Name at least one "
+                 "device, for example DeviceMesh([0]).");
   MESHFUSE_CHECK(shape_.size() <= 3, "DeviceMesh: a mesh of ", shape_.size(),
                  " dimensions was given, at most 3 (mesh_z, mesh_y, mesh_x) are possible. Merge "
                  "some dimensions.");
@@ -49,7 +50,8 @@ DeviceMesh::DeviceMesh(const std::vector<int64_t>& ids, const std::vector<int64_
     MESHFUSE_CHECK(n > 0, "DeviceMesh: shape ", listText(shape_), " has an axis of ", n,
                    " devices. Every mesh axis needs at least one device.");
   }
-  const int64_t count = std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<>());
+  const int64_t count =
+      std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<>());
   MESHFUSE_CHECK(count == size(), "DeviceMesh: shape ", listText(shape_), " holds ", count,
                  " devices, but ", size(), " were given: ", listText(ids_),
                  ". Give as many devices as the shape holds.");

@@ -16,8 +16,8 @@ namespace meshfuse {
 /// A value of a program.
 using Val = std::variant<TensorView*, Scalar>;
 
-/// What Fusion::addOutput recorded: `alias` is the input whose memory takes the result, if any; such
-/// an output is not returned to the caller.
+/// What Fusion::addOutput recorded: `alias` is the input whose memory takes the result, if any;
+/// such an output is not returned to the caller.
 struct FusionOutput {
   Val value;
   TensorView* alias = nullptr;

@@ -23,7 +23,8 @@ struct SourceLoc {
 
 class TensorView {
  public:
-  TensorView(Fusion* fusion, int32_t id, DataType dtype) : fusion_(fusion), id_(id), dtype_(dtype) {}
+  TensorView(Fusion* fusion, int32_t id, DataType dtype)
+      : fusion_(fusion), id_(id), dtype_(dtype) {}
   TensorView(const TensorView&) = delete;
   TensorView& operator=(const TensorView&) = delete;
 
@@ -42,7 +43,7 @@ class TensorView {
   int64_t ndim() const;
   /// Loop axis `i`; negative counts from the end. Throws Error when out of range.
   IterDomain* axis(int64_t i) const;
-  std::vector<IterDomain*> getRootDomain() const;       // empty when equal to logical
+  std::vector<IterDomain*> getRootDomain() const;  // empty when equal to logical
   std::vector<IterDomain*> getMaybeRootDomain() const { return domain_.idsOf(domain_.root()); }
   std::vector<IterDomain*> getLogicalDomain() const { return domain_.idsOf(domain_.logical()); }
   std::vector<IterDomain*> getAllocationDomain() const;  // empty when not set
@@ -74,8 +75,8 @@ class TensorView {
   void setAllocationDomain(const std::vector<IterDomain*>& ids, const Contiguity& contiguity);
   /// allocation = loop, all contiguous; an explicit memory order is kept in place (semantics 2.4).
   void setAllocationAsLoop();
-  /// Memory order over the non-reduction logical axes: order[i] is the place of axis i, 0 innermost.
-  /// `what` names the caller in messages.
+  /// Memory order over the non-reduction logical axes: order[i] is the place of axis i, 0
+  /// innermost. `what` names the caller in messages.
   void setStrideOrder(std::span<const int64_t> order, std::string_view what);
   void setContiguity(bool flag);
   void setContiguity(const Contiguity& contiguity);

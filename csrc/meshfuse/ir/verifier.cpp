@@ -24,7 +24,8 @@ void verifyLists(const TensorView* tv) {
     const bool none = id->isBroadcast() || id->isReduction();
     MESHFUSE_CHECK(none == !domain.contiguity()[i].has_value(), "verify: contiguity flag ", i,
                    " of ", at(tv), " must ", none ? "be None" : "be true or false",
-                   ", since the axis is ", none ? "a broadcast or a reduction." : "neither a broadcast nor a reduction.");
+                   ", since the axis is ",
+                   none ? "a broadcast or a reduction." : "neither a broadcast nor a reduction.");
   }
 }
 
@@ -70,7 +71,8 @@ void verifyDeviceAxes(const TensorView* tv) {
     const int64_t devices = tv->getDeviceMesh().size(p);
     const auto extent = pool.constInt(id->extent());
     MESHFUSE_CHECK(!extent || id->isBroadcast() || *extent == devices, "verify: a piece of axis ",
-                   AtAxis{tv->domain().logicalPosition(id->index())}, " of ", at(tv), " of size ", extent.value_or(-1), " is on ", p, ", which has ", devices,
+                   AtAxis{tv->domain().logicalPosition(id->index())}, " of ", at(tv), " of size ",
+                   extent.value_or(-1), " is on ", p, ", which has ", devices,
                    " devices. Split the axis by ", devices, " first, and parallelize that half.");
     if (!id->isReduction()) verifyDivisible(tv, id);
   }

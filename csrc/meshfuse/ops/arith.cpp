@@ -40,7 +40,8 @@ TensorView* transpose(TensorView* x, int64_t a, int64_t b) {
                  " of ", at(x), " must lie in ", -n, " to ", n - 1, ".");
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
-  std::swap(order[static_cast<size_t>(a < 0 ? a + n : a)], order[static_cast<size_t>(b < 0 ? b + n : b)]);
+  std::swap(order[static_cast<size_t>(a < 0 ? a + n : a)],
+            order[static_cast<size_t>(b < 0 ? b + n : b)]);
   return permute(x, order);
 }
 

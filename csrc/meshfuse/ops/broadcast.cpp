@@ -18,9 +18,10 @@ struct BroadcastOp final : OpDef {
   FactorMap factors(const OpCall& call) const override {
     const TensorView* x = call.tensor(0);
     const auto kept = std::ranges::count(call.bools(1), false);
-    MESHFUSE_CHECK(kept == x->ndim(), "broadcast: Invalid broadcast, number of false entries in "
-                   "is_broadcast_dim expected to be ", x->ndim(), ", the number of axes of ", at(x),
-                   ", but it is ", kept, ".");
+    MESHFUSE_CHECK(kept == x->ndim(),
+                   "broadcast: Invalid broadcast, number of false entries in "
+                   "is_broadcast_dim expected to be ",
+                   x->ndim(), ", the number of axes of ", at(x), ", but it is ", kept, ".");
     FactorBuilder builder(call);
     int64_t axis = 0;
     for (const bool inserted : call.bools(1)) {
@@ -28,8 +29,8 @@ struct BroadcastOp final : OpDef {
         builder.resultAxis(std::nullopt);
         continue;
       }
-      builder.resultAxis(builder.factor(FactorKind::Parallel, std::array{axis},
-                                        "axis " + std::to_string(axis)));
+      builder.resultAxis(
+          builder.factor(FactorKind::Parallel, std::array{axis}, "axis " + std::to_string(axis)));
       ++axis;
     }
     return builder.build();

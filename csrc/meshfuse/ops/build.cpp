@@ -70,7 +70,8 @@ std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args) 
 
 std::vector<Val> callOp(std::string_view name, std::vector<Arg> args) {
   Fusion* fusion = FusionGuard::getCurFusion();
-  MESHFUSE_CHECK(fusion != nullptr, name, ": no definition is open. Make a FusionGuard (Python: use "
+  MESHFUSE_CHECK(fusion != nullptr, name,
+                 ": no definition is open. Make a FusionGuard (Python: use "
                  "`with FusionDefinition() as fd:`) first.");
   const OpDef* op = findOp(name);
   MESHFUSE_CHECK(op != nullptr, "there is no op named ", name, ".");

@@ -62,8 +62,8 @@ std::vector<int> expand(const OpCall& call, const Term& term, size_t operand, in
   return labels;
 }
 
-/// Name of a factor in messages: its letter, or the axis counted from the end. `named` is the number
-/// of axes of the result after "...".
+/// Name of a factor in messages: its letter, or the axis counted from the end. `named` is the
+/// number of axes of the result after "...".
 std::string labelText(int label, int named) {
   if (label < kEllipsis) return std::string(1, static_cast<char>(label));
   return "axis " + std::to_string(-1 - named - (label - kEllipsis));
@@ -115,7 +115,8 @@ FactorMap einsum(const OpCall& call, std::string_view text) {
   }
   for (const int label : result) {
     const auto it = std::ranges::find(order, label);
-    MESHFUSE_ASSERT(it != order.end(), "result letter '", labelText(label, named), "' is in no operand");
+    MESHFUSE_ASSERT(it != order.end(), "result letter '", labelText(label, named),
+                    "' is in no operand");
     builder.resultAxis(factor_of[static_cast<size_t>(it - order.begin())]);
   }
   for (size_t l = 0; l < order.size(); ++l) {

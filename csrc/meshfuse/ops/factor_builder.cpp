@@ -47,12 +47,14 @@ std::optional<int32_t> FactorBuilder::factor(FactorKind kind, std::span<const in
     const auto known = pool.constInt(extent), other = pool.constInt(mine);
     MESHFUSE_CHECK(!known || !other, call_.op().name(), ": axis ", AtAxis{axes[first]}, " of ",
                    at(call_.tensors()[first]), " has size ", known.value_or(-1), " but axis ",
-                   axes[i], " of ", tv->name(), " has size ", other.value_or(-1),
-                   "; both are '", label, "' of the operation. Give operands whose sizes agree.");
-    ConstraintScope::add({.a = extent, .b = mine,
+                   axes[i], " of ", tv->name(), " has size ", other.value_or(-1), "; both are '",
+                   label, "' of the operation. Give operands whose sizes agree.");
+    ConstraintScope::add({.a = extent,
+                          .b = mine,
                           .tensor_a = call_.tensors()[first]->id(),
                           .axis_a = static_cast<int32_t>(axes[first]),
-                          .tensor_b = tv->id(), .axis_b = static_cast<int32_t>(axes[i])});
+                          .tensor_b = tv->id(),
+                          .axis_b = static_cast<int32_t>(axes[i])});
     if (other) {
       extent = mine;  // a constant says more than a symbol
       first = i;

@@ -57,7 +57,9 @@ FactorMap LinearOp::factors(const OpCall& call) const {
                  "linear: Expected bias to have the same dtype as A and B, but ", at(bias), " is ",
                  bias == nullptr ? x->dtype() : bias->dtype(), " and ", x->name(), " is ",
                  x->dtype(), ". Cast the bias.");
-  const auto isOne = [](const IterDomain* id) { return id->isBroadcast() && !id->expandedExtent(); };
+  const auto isOne = [](const IterDomain* id) {
+    return id->isBroadcast() && !id->expandedExtent();
+  };
   MESHFUSE_CHECK(isOne(lastAxis(x)) == isOne(lastAxis(w)),
                  "linear: K should be broadcast in both A and B, or neither. The last axes of ",
                  at(x), " and ", w->name(), " differ in that. Declare both sizes alike.");
@@ -94,8 +96,9 @@ void LinearOp::evaluate(const OpCall& call, const Operands& io) const {
     // torch's linear writes row-major. Where another order is wanted, the product is computed in
     // that order and the bias is added in place, except for 16-bit types, which that would round
     // twice.
-    const bool in_place = !want.strides.empty() && want.strides.back() != 1 && x.dim() > 1 &&
-                          (!has_bias || x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+    const bool in_place =
+        !want.strides.empty() && want.strides.back() != 1 && x.dim() > 1 &&
+        (!has_bias || x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
     if (!in_place) {
       io.out() = at::linear(x, io[1], has_bias ? io[2] : none);
       return;

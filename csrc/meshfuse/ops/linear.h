@@ -4,8 +4,8 @@
 
 namespace meshfuse {
 
-/// linear(x, weight, bias) as torch.nn.functional.linear (semantics 4.2). Leading axes of the weight
-/// are device axes and come first in the output.
+/// linear(x, weight, bias) as torch.nn.functional.linear (semantics 4.2). Leading axes of the
+/// weight are device axes and come first in the output.
 struct LinearOp final : OpDef {
   OpInfo info() const override;
   FactorMap factors(const OpCall& call) const override;

@@ -13,7 +13,8 @@ namespace {
 
 bool isStaticOne(const TensorView* tv, int64_t axis_from_end) {
   const auto logical = tv->domain().withoutReductions(tv->domain().logical());
-  const IterDomain* id = tv->domain().id(logical[logical.size() - static_cast<size_t>(axis_from_end)]);
+  const IterDomain* id =
+      tv->domain().id(logical[logical.size() - static_cast<size_t>(axis_from_end)]);
   return id->isBroadcast() && !id->expandedExtent();
 }
 
@@ -44,9 +45,11 @@ FactorMap MatmulOp::factors(const OpCall& call) const {
                  "matmul: Expected A and B dtypes to have the same dtype, but ", at(a), " is ",
                  a->dtype(), " and ", b->name(), " is ", b->dtype(), ". Cast one of them.");
   const bool one_a = isStaticOne(a, 1), one_b = isStaticOne(b, b->ndim() == 1 ? 1 : 2);
-  MESHFUSE_CHECK(one_a == one_b, "matmul: K should be broadcast in both A and B, or neither. The "
-                 "inner axis of ", at(one_a ? a : b), " has the constant size 1, that of ",
-                 (one_a ? b : a)->name(), " does not. Declare both sizes alike.");
+  MESHFUSE_CHECK(one_a == one_b,
+                 "matmul: K should be broadcast in both A and B, or neither. The "
+                 "inner axis of ",
+                 at(one_a ? a : b), " has the constant size 1, that of ", (one_a ? b : a)->name(),
+                 " does not. Declare both sizes alike.");
   static constexpr const char* kFormula[2][2] = {{"...mk,...kn->...mn", "...mk,k->...m"},
                                                  {"k,...kn->...n", "k,k->"}};
   return einsum(call, kFormula[call.ndim(0) == 1][call.ndim(1) == 1]);
@@ -59,9 +62,8 @@ at::Tensor matmulInLayout(const at::Tensor& a, const at::Tensor& b, const Layout
   // Result axes in memory order, outermost first.
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater<>(), [&](int64_t i) {
-    return want.strides[static_cast<size_t>(i)];
-  });
+  std::ranges::stable_sort(order, std::greater<>(),
+                           [&](int64_t i) { return want.strides[static_cast<size_t>(i)]; });
   const auto last = static_cast<int64_t>(n) - 1;
   const bool swap = order.back() == last - 1;  // rows innermost: (a b)^T = b^T a^T
   if (!swap && order.back() != last) return at::matmul(a, b);

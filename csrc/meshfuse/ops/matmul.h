@@ -13,8 +13,8 @@ struct MatmulOp final : OpDef {
 };
 
 /// a @ b on local tensors, computed so that the result has layout `want` where torch can do that
-/// without a copy of the result: transposed operands for a result whose rows are innermost, permuted
-/// operands for permuted batch axes. Otherwise the result is row-major.
+/// without a copy of the result: transposed operands for a result whose rows are innermost,
+/// permuted operands for permuted batch axes. Otherwise the result is row-major.
 at::Tensor matmulInLayout(const at::Tensor& a, const at::Tensor& b, const Layout& want);
 
 }  // namespace meshfuse

@@ -18,8 +18,18 @@ class Tensor;
 namespace meshfuse {
 
 enum class ParamKind : uint8_t {
-  Tensor, OptTensor, TensorOrScalar, TensorList, Number, Int, Bool, IntList, BoolList, ShapeList,
-  DType, String
+  Tensor,
+  OptTensor,
+  TensorOrScalar,
+  TensorList,
+  Number,
+  Int,
+  Bool,
+  IntList,
+  BoolList,
+  ShapeList,
+  DType,
+  String
 };
 
 struct Param {
@@ -30,9 +40,9 @@ struct Param {
   std::vector<std::string> aliases;  // other keywords for it
 };
 Param tensor(std::string name);
-Param optTensor(std::string name);                   // default: absent
+Param optTensor(std::string name);  // default: absent
 Param tensorOrScalar(std::string name);
-Param attr(std::string name, ParamKind kind);        // required
+Param attr(std::string name, ParamKind kind);  // required
 Param attr(std::string name, ParamKind kind, Arg default_value,
            std::vector<std::string> aliases = {});
 
@@ -204,6 +214,6 @@ class FactorBuilder {
 }  // namespace meshfuse
 
 /// Registers an op kind at load time.
-#define MESHFUSE_REGISTER_OP(Type)                                       \
+#define MESHFUSE_REGISTER_OP(Type)                                              \
   static const ::meshfuse::OpDef& meshfuse_registered_##Type [[maybe_unused]] = \
       ::meshfuse::registerOp(std::make_unique<Type>())

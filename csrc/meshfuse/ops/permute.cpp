@@ -12,8 +12,8 @@ std::vector<int64_t> checkedPermutation(std::string_view op, std::string_view pa
                                         const TensorView* x, const std::vector<int64_t>& dims) {
   const int64_t n = x->ndim();
   MESHFUSE_CHECK(static_cast<int64_t>(dims.size()) == n, "Operator ", op, " expects `", param,
-                 "` argument to have the same length as input! ", at(x), " has ", n,
-                 " axes, but ", dims.size(), " entries were given.");
+                 "` argument to have the same length as input! ", at(x), " has ", n, " axes, but ",
+                 dims.size(), " entries were given.");
   std::vector<int64_t> out;
   std::vector<bool> seen(static_cast<size_t>(n), false);
   for (const int64_t dim : dims) {
@@ -41,8 +41,8 @@ struct PermuteOp final : OpDef {
     const auto dims = checkedPermutation("permute", "dims", call.tensor(0), call.ints(1));
     FactorBuilder builder(call);
     for (const int64_t dim : dims) {
-      builder.resultAxis(builder.factor(FactorKind::Parallel, std::array{dim},
-                                        "axis " + std::to_string(dim)));
+      builder.resultAxis(
+          builder.factor(FactorKind::Parallel, std::array{dim}, "axis " + std::to_string(dim)));
     }
     return builder.build();
   }

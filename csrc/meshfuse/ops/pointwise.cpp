@@ -80,7 +80,8 @@ struct BinaryRow {
 };
 
 Tensor divide(const Tensor& a, const Tensor& b) {
-  const bool integers = at::isIntegralType(a.scalar_type(), true) && at::isIntegralType(b.scalar_type(), true);
+  const bool integers =
+      at::isIntegralType(a.scalar_type(), true) && at::isIntegralType(b.scalar_type(), true);
   return integers ? at::div(a, b, "trunc") : at::div(a, b);
 }
 Tensor plus(const Tensor& a, const Tensor& b) { return at::add(a, b); }
@@ -182,9 +183,8 @@ struct UnaryOp final : PointwiseOp {
 struct BinaryOp final : PointwiseOp {
   explicit BinaryOp(const BinaryRow& table_row) : row(table_row) {}
   OpInfo info() const override {
-    return {.name = row.name,
-            .params = {tensorOrScalar("lhs"), tensorOrScalar("rhs")},
-            .doc = row.doc};
+    return {
+        .name = row.name, .params = {tensorOrScalar("lhs"), tensorOrScalar("rhs")}, .doc = row.doc};
   }
   DataType dtype(const OpCall& call) const override {
     return applyRule(row.rule, promotedType(call));
@@ -235,15 +235,18 @@ DataType promotedType(const OpCall& call) {
 
 DataType applyRule(TypeRule rule, DataType promoted) {
   switch (rule) {
-    case TypeRule::Compare: return DataType::Bool;
-    case TypeRule::Keep: return promoted;
+    case TypeRule::Compare:
+      return DataType::Bool;
+    case TypeRule::Keep:
+      return promoted;
     case TypeRule::KeepReal:
       if (!isComplex(promoted)) return promoted;
       return promoted == DataType::ComplexFloat ? DataType::Float : DataType::Double;
     case TypeRule::Float:
       if (!isFloating(promoted) && !isComplex(promoted)) return DataType::Float;
       [[fallthrough]];
-    default: return isReducedFloating(promoted) ? DataType::Float : promoted;
+    default:
+      return isReducedFloating(promoted) ? DataType::Float : promoted;
   }
 }
 

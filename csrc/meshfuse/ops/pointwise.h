@@ -14,7 +14,8 @@ enum class TypeRule : uint8_t {
   Compare,     // Bool
 };
 
-/// Promoted type of all tensor and scalar arguments; a scalar does not widen tensors of its category.
+/// Promoted type of all tensor and scalar arguments; a scalar does not widen tensors of its
+/// category.
 DataType promotedType(const OpCall& call);
 DataType applyRule(TypeRule rule, DataType promoted);
 

@@ -17,21 +17,31 @@ std::map<std::string, std::unique_ptr<OpDef>, std::less<>>& registry() {
 
 }  // namespace
 
-Param tensor(std::string name) { return {.name = std::move(name), .default_value = {}, .aliases = {}}; }
+Param tensor(std::string name) {
+  return {.name = std::move(name), .default_value = {}, .aliases = {}};
+}
 Param optTensor(std::string name) {
-  return {.name = std::move(name), .kind = ParamKind::OptTensor, .has_default = true,
-          .default_value = {}, .aliases = {}};
+  return {.name = std::move(name),
+          .kind = ParamKind::OptTensor,
+          .has_default = true,
+          .default_value = {},
+          .aliases = {}};
 }
 Param tensorOrScalar(std::string name) {
-  return {.name = std::move(name), .kind = ParamKind::TensorOrScalar, .default_value = {},
+  return {.name = std::move(name),
+          .kind = ParamKind::TensorOrScalar,
+          .default_value = {},
           .aliases = {}};
 }
 Param attr(std::string name, ParamKind kind) {
   return {.name = std::move(name), .kind = kind, .default_value = {}, .aliases = {}};
 }
 Param attr(std::string name, ParamKind kind, Arg default_value, std::vector<std::string> aliases) {
-  return {.name = std::move(name), .kind = kind, .has_default = true,
-          .default_value = std::move(default_value), .aliases = std::move(aliases)};
+  return {.name = std::move(name),
+          .kind = kind,
+          .has_default = true,
+          .default_value = std::move(default_value),
+          .aliases = std::move(aliases)};
 }
 
 const OpDef& registerOp(std::unique_ptr<OpDef> op) {

@@ -40,8 +40,9 @@ void fillFinal(Fusion& fusion, TensorView* out, const TensorDomain& partial,
   for (const int32_t i : partial.logical()) {
     const IterDomain* id = partial.id(i);
     if (id->isReduction()) continue;
-    mapped(i) = domain.newId(fusion, out, id->extent(),
-                             isKept(i) ? IterType::Reduction : id->iterType(), id->expandedExtent());
+    mapped(i) =
+        domain.newId(fusion, out, id->extent(), isKept(i) ? IterType::Reduction : id->iterType(),
+                     id->expandedExtent());
     domain.parallelize(mapped(i), id->getParallelType());
   }
   domain.setLogical(mapList(partial.logical()));
@@ -75,8 +76,9 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
                        std::ranges::any_of(expr->factors().factors(), [](const Factor& f) {
                          return f.kind == FactorKind::Reduction;
                        });
-  MESHFUSE_CHECK(reduces && expr->op().reduceKind() == ReduceKind::Sum && !hasRoot(), "rfactor: ",
-                 meshfuse::at(this), " is not the result of a sum, matmul or linear that is still "
+  MESHFUSE_CHECK(reduces && expr->op().reduceKind() == ReduceKind::Sum && !hasRoot(),
+                 "rfactor: ", meshfuse::at(this),
+                 " is not the result of a sum, matmul or linear that is still "
                  "in one piece. Only such a tensor can be split in two steps.");
   MESHFUSE_CHECK(!axes.empty(), "rfactor: no axes were given for ", meshfuse::at(this),
                  ". List the reduction axes that move to the new tensor.");
@@ -88,7 +90,8 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
     }
   }
   MESHFUSE_CHECK(!kept.empty(), "rfactor: all ", moved.size(), " reduction axes of ",
-                 meshfuse::at(this), " were listed, but one must remain for the final sum. Split "
+                 meshfuse::at(this),
+                 " were listed, but one must remain for the final sum. Split "
                  "the reduction axis first and list only one half.");
 
   TensorView* local = fusion_->newTensor(dtype_);

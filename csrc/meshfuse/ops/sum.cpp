@@ -44,15 +44,17 @@ struct SumOp final : OpDef {
             .params = {tensor("arg"), attr("dims", ParamKind::IntList, Arg{}, {"dim", "axes"}),
                        attr("keepdim", ParamKind::Bool, false, {"keep_dim"}),
                        attr("dtype", ParamKind::DType, DataType::Null)},
-            .doc = "Sum over the listed axes, or over all. Integers and Bool are summed as Int; dtype "
-                   "converts the operand first."};
+            .doc =
+                "Sum over the listed axes, or over all. Integers and Bool are summed as Int; dtype "
+                "converts the operand first."};
   }
   void validate(const OpCall& call) const override {
     const TensorView* x = call.tensor(0);
     const bool scheduled = x->domain().transforms().size() > x->domain().definitionTransforms();
     MESHFUSE_CHECK(x->definition() == nullptr || !scheduled,
                    "sum: Reducing a tensor once it's gone under transformations is not permitted; ",
-                   at(x), " was split or merged. Schedule tensors after all operations are defined.");
+                   at(x),
+                   " was split or merged. Schedule tensors after all operations are defined.");
   }
   FactorMap factors(const OpCall& call) const override {
     const TensorView* x = call.tensor(0);

@@ -78,7 +78,8 @@ TensorView* TensorViewBuilder::build(Fusion* fusion) const {
   TensorDomain& domain = tv->domain();
   std::vector<int32_t> logical, memory(n);
   for (size_t i = 0; i < n; ++i) {
-    const bool flagged = (contiguity_ && !(*contiguity_)[place[i]]) || (!expanded_.empty() && expanded_[i]);
+    const bool flagged =
+        (contiguity_ && !(*contiguity_)[place[i]]) || (!expanded_.empty() && expanded_[i]);
     const Scalar extent = shape_[i] < 0 ? pool.extentSymbol(tv->id(), static_cast<int32_t>(i))
                                         : pool.constant(shape_[i]);
     const bool expanded = flagged && shape_[i] != 1;
@@ -92,8 +93,8 @@ TensorView* TensorViewBuilder::build(Fusion* fusion) const {
     memory[place[i]] = logical.back();
   }
   domain.setLogical(logical);
-  Contiguity flags = contiguity_ ? *contiguity_
-                                 : domain.uniformContiguity(memory, uniform_.value_or(false));
+  Contiguity flags =
+      contiguity_ ? *contiguity_ : domain.uniformContiguity(memory, uniform_.value_or(false));
   if (memory != logical) {
     domain.setAllocation(std::move(memory), std::move(flags));
   } else {

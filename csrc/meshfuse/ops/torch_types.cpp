@@ -9,20 +9,33 @@ namespace meshfuse {
 
 at::ScalarType toScalarType(DataType type) {
   switch (type) {
-    case DataType::Double: return at::kDouble;
-    case DataType::Float: return at::kFloat;
-    case DataType::Half: return at::kHalf;
-    case DataType::BFloat16: return at::kBFloat16;
+    case DataType::Double:
+      return at::kDouble;
+    case DataType::Float:
+      return at::kFloat;
+    case DataType::Half:
+      return at::kHalf;
+    case DataType::BFloat16:
+      return at::kBFloat16;
     case DataType::Int:
-    case DataType::Index: return at::kLong;
-    case DataType::Int32: return at::kInt;
-    case DataType::UInt64: return at::kUInt64;
-    case DataType::Bool: return at::kBool;
-    case DataType::ComplexFloat: return at::kComplexFloat;
-    case DataType::ComplexDouble: return at::kComplexDouble;
-    case DataType::Float8_e4m3fn: return at::kFloat8_e4m3fn;
-    case DataType::Float8_e5m2: return at::kFloat8_e5m2;
-    case DataType::Float8_e8m0fnu: return at::kFloat8_e8m0fnu;
+    case DataType::Index:
+      return at::kLong;
+    case DataType::Int32:
+      return at::kInt;
+    case DataType::UInt64:
+      return at::kUInt64;
+    case DataType::Bool:
+      return at::kBool;
+    case DataType::ComplexFloat:
+      return at::kComplexFloat;
+    case DataType::ComplexDouble:
+      return at::kComplexDouble;
+    case DataType::Float8_e4m3fn:
+      return at::kFloat8_e4m3fn;
+    case DataType::Float8_e5m2:
+      return at::kFloat8_e5m2;
+    case DataType::Float8_e8m0fnu:
+      return at::kFloat8_e8m0fnu;
     default:
       throw UnsupportedError(concat("torch has no type for ", pythonName(type),
                                     ", so no tensor of it can be computed."));
@@ -31,19 +44,32 @@ at::ScalarType toScalarType(DataType type) {
 
 DataType toDataType(at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return DataType::Double;
-    case at::kFloat: return DataType::Float;
-    case at::kHalf: return DataType::Half;
-    case at::kBFloat16: return DataType::BFloat16;
-    case at::kLong: return DataType::Int;
-    case at::kInt: return DataType::Int32;
-    case at::kUInt64: return DataType::UInt64;
-    case at::kBool: return DataType::Bool;
-    case at::kComplexFloat: return DataType::ComplexFloat;
-    case at::kComplexDouble: return DataType::ComplexDouble;
-    case at::kFloat8_e4m3fn: return DataType::Float8_e4m3fn;
-    case at::kFloat8_e5m2: return DataType::Float8_e5m2;
-    case at::kFloat8_e8m0fnu: return DataType::Float8_e8m0fnu;
+    case at::kDouble:
+      return DataType::Double;
+    case at::kFloat:
+      return DataType::Float;
+    case at::kHalf:
+      return DataType::Half;
+    case at::kBFloat16:
+      return DataType::BFloat16;
+    case at::kLong:
+      return DataType::Int;
+    case at::kInt:
+      return DataType::Int32;
+    case at::kUInt64:
+      return DataType::UInt64;
+    case at::kBool:
+      return DataType::Bool;
+    case at::kComplexFloat:
+      return DataType::ComplexFloat;
+    case at::kComplexDouble:
+      return DataType::ComplexDouble;
+    case at::kFloat8_e4m3fn:
+      return DataType::Float8_e4m3fn;
+    case at::kFloat8_e5m2:
+      return DataType::Float8_e5m2;
+    case at::kFloat8_e8m0fnu:
+      return DataType::Float8_e8m0fnu;
     default:
       fail("tensors of torch type ", c10::toString(type),
            " are not supported. Convert the tensor to one of the types of DataType first.");

@@ -18,11 +18,11 @@ void checkMeshes(const Fusion& fusion, const Expr* expr) {
   const auto check = [&](const TensorView* tv) {
     if (!tv->hasDeviceMesh()) return;
     if (first == nullptr) first = tv;
-    MESHFUSE_CHECK(tv->getDeviceMesh() == first->getDeviceMesh(), expr->op().name(), ": ",
-                   at(expr->output(0)), describe(fusion, expr), " needs communication: ",
-                   first->name(), " is on ", first->getDeviceMesh().toString(), ", ", tv->name(),
-                   " on ", tv->getDeviceMesh().toString(),
-                   ". Communication between meshes is not available yet. Put both on one mesh.");
+    MESHFUSE_CHECK(
+        tv->getDeviceMesh() == first->getDeviceMesh(), expr->op().name(), ": ", at(expr->output(0)),
+        describe(fusion, expr), " needs communication: ", first->name(), " is on ",
+        first->getDeviceMesh().toString(), ", ", tv->name(), " on ", tv->getDeviceMesh().toString(),
+        ". Communication between meshes is not available yet. Put both on one mesh.");
   };
   for (const TensorView* tv : expr->inputs()) check(tv);
   for (const TensorView* tv : expr->outputs()) check(tv);
@@ -35,8 +35,8 @@ void checkAllOrNone(Fusion& fusion) {
     if (tv->isCpuScalar()) continue;
     (tv->hasDeviceMesh() ? with : without) = tv;
   }
-  MESHFUSE_CHECK(with == nullptr || without == nullptr, "execute: ",
-                 with == nullptr ? "" : with->name(), " is on ",
+  MESHFUSE_CHECK(with == nullptr || without == nullptr,
+                 "execute: ", with == nullptr ? "" : with->name(), " is on ",
                  with == nullptr ? "" : with->getDeviceMesh().toString(), ", but ",
                  at(without == nullptr ? with : without),
                  " has no mesh and meets no tensor that has one. Call set_device_mesh on it.");
@@ -59,8 +59,9 @@ static bool checkLocal(Fusion& fusion) {
   return false;
 }
 
-MESHFUSE_REGISTER_PASS(checkLocal, "check-local",
-                       "Checks that every operation can run on each device alone. Changes nothing; an "
-                       "operation that would need communication is an error that names the tensors.");
+MESHFUSE_REGISTER_PASS(
+    checkLocal, "check-local",
+    "Checks that every operation can run on each device alone. Changes nothing; an "
+    "operation that would need communication is an error that names the tensors.");
 
 }  // namespace meshfuse

@@ -33,8 +33,8 @@ bool inheritOrder(Expr* expr) {
     const TensorView* in = expr->input(static_cast<size_t>(i));
     const auto axes = in->domain().withoutReductions(in->domain().logical());
     const bool has_all = in->ndim() == out->ndim() && std::ranges::all_of(axes, [&](int32_t a) {
-      return !in->domain().id(a)->isBroadcast();
-    });
+                           return !in->domain().id(a)->isBroadcast();
+                         });
     if (!has_all) continue;
     const std::vector<int64_t> order = memoryOrder(in);
     if (order.empty()) return false;
@@ -86,9 +86,10 @@ static bool finalizeAllocation(Fusion& fusion) {
   return changed;
 }
 
-MESHFUSE_REGISTER_PASS(finalizeAllocation, "finalize-allocation",
-                       "Makes every allocation domain the memory order that the user set, else the "
-                       "operand's (pointwise ops), else the logical order, with the device splits of "
-                       "the loop domain repeated in place. Device axes come first in the loop.");
+MESHFUSE_REGISTER_PASS(
+    finalizeAllocation, "finalize-allocation",
+    "Makes every allocation domain the memory order that the user set, else the "
+    "operand's (pointwise ops), else the logical order, with the device splits of "
+    "the loop domain repeated in place. Device axes come first in the loop.");
 
 }  // namespace meshfuse

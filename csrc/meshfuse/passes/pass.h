@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Registry of passes. A pass is a function on a Fusion; it has no state, and changes nothing when run
-// a second time.
+// Registry of passes. A pass is a function on a Fusion; it has no state, and changes nothing when
+// run a second time.
 #pragma once
 #include <meshfuse/ir/fusion.h>
 
@@ -31,6 +31,6 @@ std::unique_ptr<Fusion> runPipeline(const Fusion& fusion);
 
 }  // namespace meshfuse
 
-#define MESHFUSE_REGISTER_PASS(function, name, doc)                       \
-  static const bool meshfuse_registered_##function [[maybe_unused]] =     \
+#define MESHFUSE_REGISTER_PASS(function, name, doc)                   \
+  static const bool meshfuse_registered_##function [[maybe_unused]] = \
       ::meshfuse::registerPass(function, name, doc)

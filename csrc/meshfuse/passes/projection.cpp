@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
-#include <meshfuse/passes/projection.h>
 #include <meshfuse/ops/op_def.h>
+#include <meshfuse/passes/projection.h>
 #include <meshfuse/schedule/sharding.h>
 
 #include <algorithm>
@@ -13,7 +13,9 @@ namespace {
 class PathReader {
  public:
   PathReader(const Expr* expr, const TensorView* tv, size_t operand, bool is_output)
-      : expr_(expr), tv_(tv), operand_(operand),
+      : expr_(expr),
+        tv_(tv),
+        operand_(operand),
         mapped_(is_output ? tv->domain().root()
                           : tv->domain().withoutReductions(tv->domain().logical())) {}
 
@@ -30,7 +32,8 @@ class PathReader {
   bool walk(int32_t id, FactorSplit& out) const {
     const auto it = std::ranges::find(mapped_, id);
     if (it != mapped_.end()) {
-      const auto factors = expr_->factors().axis(operand_, static_cast<size_t>(it - mapped_.begin()));
+      const auto factors =
+          expr_->factors().axis(operand_, static_cast<size_t>(it - mapped_.begin()));
       if (factors.empty()) return false;
       for (const int32_t f : factors) {
         out.key.insert(out.key.end(), {kFactor, f});
@@ -138,15 +141,19 @@ std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p) {
         const OperandProjection& other = rows[o];
         if (!holdsFactor(expr, o, f)) continue;
         if (other.split && other.split->key == row.split->key) continue;
-        const bool partial = other.is_output && expr->factors().factor(f).kind == FactorKind::Reduction;
-        const std::string first = concat(row.tensor->name(), " splits '", factorLabel(expr, f), "' over ", axis);
+        const bool partial =
+            other.is_output && expr->factors().factor(f).kind == FactorKind::Reduction;
+        const std::string first =
+            concat(row.tensor->name(), " splits '", factorLabel(expr, f), "' over ", axis);
         if (partial) {
-          return concat(first, ", so each device has a part of the sum that ", other.tensor->name(), " is");
+          return concat(first, ", so each device has a part of the sum that ", other.tensor->name(),
+                        " is");
         }
         if (other.split && divides(*other.split, f)) {
           return concat(first, " in another way than ", other.tensor->name(), " does");
         }
-        return concat(first, ", ", other.tensor->name(), " holds '", factorLabel(expr, f), "' unsplit");
+        return concat(first, ", ", other.tensor->name(), " holds '", factorLabel(expr, f),
+                      "' unsplit");
       }
     }
   }
@@ -164,8 +171,8 @@ bool isResharding(const Expr* expr) {
   for (const TensorView* tv : expr->inputs()) look(tv);
   for (const TensorView* tv : expr->outputs()) look(tv);
   return several || std::ranges::any_of(kDeviceTypes, [&](ParallelType p) {
-    return whyNotLocal(expr, p).has_value();
-  });
+           return whyNotLocal(expr, p).has_value();
+         });
 }
 
 }  // namespace meshfuse

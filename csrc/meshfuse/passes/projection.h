@@ -20,8 +20,8 @@ struct FactorSplit {
 struct OperandProjection {
   const TensorView* tensor = nullptr;
   bool is_output = false;
-  std::optional<FactorSplit> split;  // nothing: not divided over the mesh axis
-  bool divides_unmapped = false;     // a device axis over an axis that maps to no factor
+  std::optional<FactorSplit> split;    // nothing: not divided over the mesh axis
+  bool divides_unmapped = false;       // a device axis over an axis that maps to no factor
   std::optional<FactorSplit> reduced;  // output: its reduction axis is divided
 };
 

@@ -91,9 +91,10 @@ static bool propagateSharding(Fusion& fusion) {
   return changed;
 }
 
-MESHFUSE_REGISTER_PASS(propagateSharding, "propagate-sharding",
-                       "Gives results without a mesh the mesh and the splits of their operands, along "
-                       "each op's factors; operands without a mesh are replicated. User annotations are "
-                       "never changed.");
+MESHFUSE_REGISTER_PASS(
+    propagateSharding, "propagate-sharding",
+    "Gives results without a mesh the mesh and the splits of their operands, along "
+    "each op's factors; operands without a mesh are replicated. User annotations are "
+    "never changed.");
 
 }  // namespace meshfuse

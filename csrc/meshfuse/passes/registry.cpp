@@ -16,8 +16,8 @@ std::map<std::string, PassInfo, std::less<>>& registry() {
 }  // namespace
 
 bool registerPass(PassFunction run, std::string_view name, std::string_view doc) {
-  const auto [it, inserted] = registry().try_emplace(
-      std::string(name), PassInfo{std::string(name), std::string(doc), run});
+  const auto [it, inserted] =
+      registry().try_emplace(std::string(name), PassInfo{std::string(name), std::string(doc), run});
   MESHFUSE_ASSERT(inserted, "the pass ", name, " is registered twice");
   return true;
 }

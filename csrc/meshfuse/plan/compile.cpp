@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From a Fusion (after the passes) and one set of inputs to a plan. Everything that can fail because
-// of sizes, types or devices fails here, before the first step runs.
+// From a Fusion (after the passes) and one set of inputs to a plan. Everything that can fail
+// because of sizes, types or devices fails here, before the first step runs.
 #include <meshfuse/base/error.h>
-#include <meshfuse/ops/torch_types.h>
 #include <meshfuse/ir/printer.h>
+#include <meshfuse/ops/torch_types.h>
 #include <meshfuse/plan/plan.h>
 #include <meshfuse/schedule/sharding.h>
 #include <meshfuse/text/ir_text.h>
@@ -17,8 +17,12 @@ class PlanBuilder {
  public:
   PlanBuilder(std::shared_ptr<const Fusion> fusion, std::span<const InputValue> inputs,
               std::span<const int64_t> devices, int64_t device_count)
-      : fusion_(*fusion), inputs_(inputs), devices_(devices), device_count_(device_count),
-        slot_of_(fusion->tensors().size(), -1), alias_of_(fusion->tensors().size(), -1),
+      : fusion_(*fusion),
+        inputs_(inputs),
+        devices_(devices),
+        device_count_(device_count),
+        slot_of_(fusion->tensors().size(), -1),
+        alias_of_(fusion->tensors().size(), -1),
         plan_(std::make_shared<Plan>(fusion)) {}
 
   std::shared_ptr<const Plan> build(Signature signature) {
@@ -84,7 +88,9 @@ class PlanBuilder {
     const auto* tensor = std::get_if<at::Tensor>(&inputs_[static_cast<size_t>(position)]);
     MESHFUSE_CHECK(tensor != nullptr, "Expected input ", position, ", ", toString(tv),
                    ", to be an at::Tensor but got scalar ",
-                   tensor == nullptr ? toString(std::get<ScalarValue>(inputs_[static_cast<size_t>(position)])) : "",
+                   tensor == nullptr
+                       ? toString(std::get<ScalarValue>(inputs_[static_cast<size_t>(position)]))
+                       : "",
                    ". Pass a tensor for ", at(tv), ".");
     const bool here = holds(tv->getDeviceMesh());
     MESHFUSE_CHECK(tensor->defined() || !here, "Expected input ", position, ", ", toString(tv),
@@ -93,7 +99,8 @@ class PlanBuilder {
     if (!cpu_scalar && here) {
       MESHFUSE_CHECK(!device || *device == tensor->device(),
                      "execute: Inputs are not all on the same device or don't match selection! "
-                     "Input ", position, " (", at(tv), ") is on ", tensor->device().str(),
+                     "Input ",
+                     position, " (", at(tv), ") is on ", tensor->device().str(),
                      ", an earlier one on ", device ? device->str() : "",
                      ". Move all inputs to one device.");
       device = tensor->device();
@@ -118,14 +125,18 @@ class PlanBuilder {
                       (isIntegral(want) && (have == DataType::Int || have == DataType::Bool)) ||
                       (want == DataType::Bool && have == DataType::Bool);
     MESHFUSE_CHECK(fits, "Scalar value ", toString(value),
-                   " is not compatible with the expected data type: ", want, ". It was given as input ",
-                   position, ", ", extentText(fusion_, s), ".");
+                   " is not compatible with the expected data type: ", want,
+                   ". It was given as input ", position, ", ", extentText(fusion_, s), ".");
   }
 
   void addStep(const Expr* expr) {
     evaluator().checkConstraints(expr);
     Step step{.call = OpCall(const_cast<Fusion&>(fusion_), expr->op(), expr->args()),
-              .in = {}, .out = {}, .free_after = {}, .dynamic_scalars = {}, .text = toString(expr)};
+              .in = {},
+              .out = {},
+              .free_after = {},
+              .dynamic_scalars = {},
+              .text = toString(expr)};
     for (const TensorView* in : expr->inputs()) step.in.push_back(slotOf(in));
     const TensorView* first = expr->outputs().at(0);
     if (first->hasDeviceMesh()) {
@@ -210,7 +221,8 @@ class PlanBuilder {
   std::vector<int64_t> outsideSizes(const TensorView* tv) {
     std::vector<int64_t> sizes;
     for (const int32_t i : tv->domain().withoutReductions(tv->domain().logical())) {
-      sizes.push_back(evaluator().evaluate(tv->domain().id(i)->getMaybeExpandedExtent()).value_or(0));
+      sizes.push_back(
+          evaluator().evaluate(tv->domain().id(i)->getMaybeExpandedExtent()).value_or(0));
     }
     if (sizes.empty()) return {0};
     bool sharded = false;

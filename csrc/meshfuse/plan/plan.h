@@ -14,19 +14,19 @@ namespace meshfuse {
 using Slot = int32_t;
 
 struct Step {
-  OpCall call;                        // attributes, wanted layouts, values of constant scalars
+  OpCall call;  // attributes, wanted layouts, values of constant scalars
   std::vector<Slot> in, out;
-  std::vector<Slot> free_after;       // slots whose tensor is not read again
+  std::vector<Slot> free_after;         // slots whose tensor is not read again
   std::vector<size_t> dynamic_scalars;  // parameters whose value depends on scalar inputs
-  const DeviceMesh* mesh = nullptr;   // devices outside it skip the step
-  std::string text;                   // for plan() and messages
+  const DeviceMesh* mesh = nullptr;     // devices outside it skip the step
+  std::string text;                     // for plan() and messages
 };
 
 struct PlanOutput {
   Slot slot = -1;
-  Scalar scalar;          // a scalar output
+  Scalar scalar;             // a scalar output
   int32_t alias_input = -1;  // position among tensor inputs whose memory takes the result
-  bool copy = false;      // shares memory with an input or another output otherwise
+  bool copy = false;         // shares memory with an input or another output otherwise
   Layout layout;
   DataType dtype = DataType::Float;
   const DeviceMesh* mesh = nullptr;
@@ -40,11 +40,11 @@ struct Plan {
   ExpressionEvaluator evaluator;         // extents bound; scalar inputs are bound per run
   Signature signature;
   std::vector<Step> steps;
-  std::vector<Slot> inputs;          // per fusion input; -1 for scalars
+  std::vector<Slot> inputs;  // per fusion input; -1 for scalars
   std::vector<PlanOutput> outputs;
   Slot num_slots = 0;
   bool has_dynamic_scalars = false;
-  bool every_device_runs = true;     // no step or output is restricted to part of the devices
+  bool every_device_runs = true;  // no step or output is restricted to part of the devices
   std::string toString() const;
 };
 

@@ -46,7 +46,8 @@ Signature::Signature(std::span<const InputValue> inputs) {
 
 bool Signature::matches(std::span<const InputValue> inputs) const {
   size_t i = 0;
-  const bool same = forEachWord(inputs, [&](int64_t w) { return i < words_.size() && words_[i++] == w; });
+  const bool same =
+      forEachWord(inputs, [&](int64_t w) { return i < words_.size() && words_[i++] == w; });
   return same && i == words_.size();
 }
 

@@ -16,8 +16,8 @@ namespace meshfuse {
 /// An argument of a program.
 using InputValue = std::variant<at::Tensor, ScalarValue>;
 
-/// Flat words describing the inputs; equal signatures run the same plan. Values of scalar inputs are
-/// not part of it, their kind is.
+/// Flat words describing the inputs; equal signatures run the same plan. Values of scalar inputs
+/// are not part of it, their kind is.
 class Signature {
  public:
   Signature() = default;

@@ -18,7 +18,8 @@ bool fits(const TensorDomain& domain, int32_t id, std::span<const PathStep> path
   for (const PathStep& step : path) {
     const Transform* t = splitOf(domain, id);
     if (t == nullptr) return std::ranges::find(domain.loop(), id) != domain.loop().end();
-    if (t->kind != Transform::Split || t->inner != step.inner_split || !(t->factor == step.factor)) {
+    if (t->kind != Transform::Split || t->inner != step.inner_split ||
+        !(t->factor == step.factor)) {
       return false;
     }
     id = t->out[step.outer_half ? 0 : 1];

@@ -77,7 +77,8 @@ bool hasTrivialAllocationDomain(const TensorView* tv) {
   const TensorDomain& domain = tv->domain();
   const auto isDropped = [&](int32_t i) {
     const IterDomain* id = domain.id(i);
-    const bool loop_stream = id->isStream() && std::ranges::find(domain.logical(), i) == domain.logical().end();
+    const bool loop_stream =
+        id->isStream() && std::ranges::find(domain.logical(), i) == domain.logical().end();
     return id->isReduction() || id->isBroadcast() || id->isDeviceDim() || loop_stream;
   };
   std::vector<int32_t> have, want;
@@ -85,7 +86,9 @@ bool hasTrivialAllocationDomain(const TensorView* tv) {
     if (!isDropped(i)) have.push_back(i);
   }
   const auto& allocation = domain.allocation();
-  const auto allocated = [&](int32_t i) { return std::ranges::find(allocation, i) != allocation.end(); };
+  const auto allocated = [&](int32_t i) {
+    return std::ranges::find(allocation, i) != allocation.end();
+  };
   // Expands an axis through splits, outer before inner, until an allocated axis is met.
   std::vector<int32_t> stack;
   for (const int32_t logical : domain.logical()) {
@@ -118,9 +121,7 @@ std::optional<std::vector<CanonicalAxis>> canonicalLayout(const TensorView* tv) 
   for (size_t i = 0; i < domain.allocation().size(); ++i) {
     axes.push_back({domain.allocation()[i], domain.contiguity()[i]});
   }
-  const auto find = [&](int32_t id) {
-    return std::ranges::find(axes, id, &CanonicalAxis::id);
-  };
+  const auto find = [&](int32_t id) { return std::ranges::find(axes, id, &CanonicalAxis::id); };
   const auto transforms = domain.transforms();
   for (size_t t = transforms.size(); t-- > domain.definitionTransforms();) {
     const Transform& x = transforms[t];
@@ -211,7 +212,8 @@ bool alignAllocationWithLoop(TensorView* tv) {
       list.erase(list.begin() + static_cast<std::ptrdiff_t>(place) + 1);
       // The merged axis has the inner one's flag, unless that is a broadcast and has none.
       const bool keep_outer = !contiguity[place + 1].has_value();
-      contiguity.erase(contiguity.begin() + static_cast<std::ptrdiff_t>(place + (keep_outer ? 1 : 0)));
+      contiguity.erase(contiguity.begin() +
+                       static_cast<std::ptrdiff_t>(place + (keep_outer ? 1 : 0)));
     }
     changed = true;
   }

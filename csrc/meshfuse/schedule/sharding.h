@@ -13,16 +13,16 @@ enum class DomainKind : uint8_t { Loop, Allocation };
 
 /// One step from a logical axis down to the device axis.
 struct PathStep {
-  bool outer_half;      // which half of the split was taken
-  bool inner_split;     // whether the split fixed the extent of its inner half
+  bool outer_half;   // which half of the split was taken
+  bool inner_split;  // whether the split fixed the extent of its inner half
   Scalar factor;
   bool operator==(const PathStep&) const = default;
 };
 
 /// How a tensor is divided over one mesh axis.
 struct ShardedAxis {
-  int32_t id = -1;           // the device axis in the domain
-  int64_t logical = -1;      // position among the non-reduction logical axes; -1 through a merge
+  int32_t id = -1;             // the device axis in the domain
+  int64_t logical = -1;        // position among the non-reduction logical axes; -1 through a merge
   std::vector<PathStep> path;  // from the logical axis down; empty: the logical axis itself
   bool through_merge = false;
 };
@@ -42,7 +42,8 @@ int64_t getShardedLogicalAxis(const TensorView* tv, ParallelType p);
 /// Whether memory order equals logical order, DID axes aside (semantics 2.2). Static.
 bool hasTrivialAllocationDomain(const TensorView* tv);
 
-/// Memory order over logical axes with all splits undone; nullopt when there is none (semantics 2.3).
+/// Memory order over logical axes with all splits undone; nullopt when there is none
+/// (semantics 2.3).
 struct CanonicalAxis {
   int32_t id;
   std::optional<bool> contiguity;

@@ -73,9 +73,8 @@ std::vector<IterDomain*> TensorView::getAllocationDomain() const {
 
 int64_t TensorView::wrapAxis(int64_t axis, const char* what) const {
   const int64_t n = nDims();
-  MESHFUSE_CHECK(n > 0, what, ": ", meshfuse::at(this),
-                 " is a 0-dim tensor, so it has no axis ", AtAxis{axis},
-                 ". Only tensors with axes can be scheduled.");
+  MESHFUSE_CHECK(n > 0, what, ": ", meshfuse::at(this), " is a 0-dim tensor, so it has no axis ",
+                 AtAxis{axis}, ". Only tensors with axes can be scheduled.");
   MESHFUSE_CHECK(axis >= -n && axis < n, what, ": axis ", AtAxis{axis}, " of ", meshfuse::at(this),
                  " is out of range; its loop domain has ", n, " axes, reductions counted. Use ", -n,
                  " to ", n - 1, ".");
@@ -87,7 +86,8 @@ IterDomain* TensorView::axis(int64_t i) const {
 }
 
 TensorView* TensorView::split(int64_t axis, int64_t factor, bool inner_split) {
-  MESHFUSE_CHECK(factor > 0, "split: Invalid factor for split. Factor must be greater than 0. Axis ",
+  MESHFUSE_CHECK(factor > 0,
+                 "split: Invalid factor for split. Factor must be greater than 0. Axis ",
                  AtAxis{axis}, " of ", meshfuse::at(this), " was to be split by ", factor, ".");
   return split(axis, fusion_->scalars().constant(factor), inner_split);
 }
@@ -120,8 +120,8 @@ TensorView* TensorView::merge(int64_t outer, int64_t inner) {
                  " cannot be merged with itself. Name two axes.");
   std::vector<int32_t> loop = domain_.loop();
   const IterDomain *a = domain_.id(loop[o]), *b = domain_.id(loop[i]);
-  MESHFUSE_CHECK(a->isReduction() == b->isReduction(), "merge: axes ", AtAxis{outer}, " and ", inner,
-                 " of ", meshfuse::at(this),
+  MESHFUSE_CHECK(a->isReduction() == b->isReduction(), "merge: axes ", AtAxis{outer}, " and ",
+                 inner, " of ", meshfuse::at(this),
                  " are a reduction and an axis that is not one. Merge axes of one kind.");
   for (const IterDomain* id : {a, b}) {
     MESHFUSE_CHECK(!id->isParallelized(), "merge: axis ", AtAxis{id == a ? outer : inner}, " of ",
@@ -162,9 +162,10 @@ TensorView* TensorView::reorder(const std::unordered_map<int64_t, int64_t>& old2
 }
 
 TensorView* TensorView::reorder(const std::vector<int64_t>& permutation) {
-  MESHFUSE_CHECK(static_cast<int64_t>(permutation.size()) == nDims(), "reorder: ",
-                 permutation.size(), " places were given for the ", nDims(), " loop axes of ",
-                 meshfuse::at(this), ". Give one place per axis, or a map of the axes that move.");
+  MESHFUSE_CHECK(static_cast<int64_t>(permutation.size()) == nDims(),
+                 "reorder: ", permutation.size(), " places were given for the ", nDims(),
+                 " loop axes of ", meshfuse::at(this),
+                 ". Give one place per axis, or a map of the axes that move.");
   std::unordered_map<int64_t, int64_t> old2new;
   for (size_t i = 0; i < permutation.size(); ++i) {
     old2new[static_cast<int64_t>(i)] = permutation[i];
@@ -231,8 +232,8 @@ void TensorView::setLoopDomain(const std::vector<IterDomain*>& ids) {
 }
 
 void TensorView::setAllocationDomain(const std::vector<IterDomain*>& ids, bool contiguity) {
-  setAllocationDomain(ids, domain_.uniformContiguity(indicesOf(this, ids, "set_allocation_domain"),
-                                                     contiguity));
+  setAllocationDomain(
+      ids, domain_.uniformContiguity(indicesOf(this, ids, "set_allocation_domain"), contiguity));
 }
 
 void TensorView::setAllocationDomain(const std::vector<IterDomain*>& ids,
@@ -297,9 +298,10 @@ void TensorView::setStrideOrder(std::span<const int64_t> order, std::string_view
 }
 
 void TensorView::setContiguity(const Contiguity& contiguity) {
-  MESHFUSE_CHECK(contiguity.size() == domain_.allocation().size(), "set_contiguity: ",
-                 contiguity.size(), " flags were given for ", domain_.allocation().size(),
-                 " allocation axes of ", meshfuse::at(this), ". Give one flag per axis.");
+  MESHFUSE_CHECK(contiguity.size() == domain_.allocation().size(),
+                 "set_contiguity: ", contiguity.size(), " flags were given for ",
+                 domain_.allocation().size(), " allocation axes of ", meshfuse::at(this),
+                 ". Give one flag per axis.");
   domain_.setContiguity(contiguity);
   fusion_->bumpVersion();
 }
