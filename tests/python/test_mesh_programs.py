@@ -8,7 +8,7 @@ import torch
 from programs import X, Y, Z, block, matmul_cut, place, ramp, shard, sharded_matmul
 
 import meshfuse
-from meshfuse import DeviceMesh, FusionDefinition
+from meshfuse import DeviceMesh, FusionDefinition, ParallelType
 
 SQUARE = DeviceMesh(torch.arange(4).reshape(2, 2))
 
@@ -220,3 +220,45 @@ def test_operands_on_different_meshes_are_refused():
             meshfuse.Error, match=r"matmul: T2 .*needs communication.*T0.*0 1.*T1.*1 0"
         ):
             sim.run(fd, [ramp(4, 6), ramp(6, 8)])
+
+
+@pytest.mark.parametrize(
+    ("axes", "split", "inner", "expected"),
+    [
+        ((0, 2), 2, True, lambda t, r: t[:, :, r::2]),
+        ((0, 2), 2, False, lambda t, r: t[r : r + 1]),
+        ((2, 0), 2, False, lambda t, r: t[:, :, 2 * r : 2 * r + 2]),
+        ((1, 0), 3, False, lambda t, r: t[:, r : r + 1]),
+    ],
+    ids=["apart_cyclic", "apart_block", "turned_block", "turned_neighbours"],
+)
+def test_part_of_merged_axes_is_in_logical_order(axes, split, inner, expected):
+    """A device lists its elements in increasing order, whatever was merged and how."""
+    t = torch.arange(24.0).reshape(2, 3, 4)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([2, 3, 4])
+        fd.add_output(fd.ops.neg(x))
+        x.set_device_mesh(DeviceMesh(range(split)))
+        x.merge(*axes)
+        at = min(axes)
+        x.split(at, split, inner_split=inner)
+        x.axis(at + 1 if inner else at).parallelize(ParallelType.mesh_x)
+    with meshfuse.simulate(split) as sim:
+        for r, part in enumerate(sim.shard_tensor(t, x)):
+            assert torch.equal(part, expected(t, r))
+
+
+def test_mesh_found_backwards_spreads_forwards():
+    """An input that gets its mesh from one operation hands it on to the results of others."""
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([4, 6]), fd.define_tensor([6, 8])
+        fd.add_output(fd.ops.matmul(x, w))
+        fd.add_output(fd.ops.relu(x))
+        w.set_device_mesh(DeviceMesh(range(2)))
+        w.outer_split(-1, 2)
+        w.axis(-2).parallelize(ParallelType.mesh_x)
+    a, b = torch.randn(4, 6), torch.randn(6, 8)
+    with meshfuse.simulate(2) as sim:
+        product, positive = sim.run(fd, [a, b])
+    torch.testing.assert_close(product, a @ b)
+    assert torch.equal(positive, a.relu())

@@ -2,6 +2,7 @@
 // A device's part of a global tensor, and the global tensor from all parts.
 #include <meshfuse/base/error.h>
 #include <meshfuse/eval/allocation.h>
+#include <meshfuse/eval/domain_sizes.h>
 #include <meshfuse/schedule/sharding.h>
 
 #include <algorithm>
@@ -21,68 +22,89 @@ void checkShardable(const at::Tensor& global, const TensorView* tv) {
                  " axes. Give the unsharded tensor.");
 }
 
-/// The part of `global` that `device` holds, as a view where torch can express it, with the axes
-/// that the splits on the way to the device axes make.
-at::Tensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t device) {
-  const TensorDomain& domain = tv->domain();
+/// A tensor whose axes are axes of a TensorView's domain.
+struct NamedTensor {
+  at::Tensor tensor;
+  std::vector<int32_t> axes;
+
+  int64_t place(int32_t id) const { return std::ranges::find(axes, id) - axes.begin(); }
+  bool has(int32_t id) const { return place(id) < static_cast<int64_t>(axes.size()); }
+  /// Moves axis `second` to the place after axis `first`.
+  void bringTogether(int32_t first, int32_t second) {
+    const int64_t from = place(second), to = place(first) + (place(first) < from ? 1 : 0);
+    tensor = tensor.movedim(from, to);
+    axes.erase(axes.begin() + from);
+    axes.insert(axes.begin() + to, second);
+  }
+  void join(int32_t first, int32_t second, int32_t joined) {
+    bringTogether(first, second);
+    const int64_t at = place(first);
+    tensor = tensor.flatten(at, at + 1);
+    axes.erase(axes.begin() + at + 1);
+    axes[static_cast<size_t>(at)] = joined;
+  }
+  void part(int32_t whole, int32_t first, int32_t second, int64_t size1, int64_t size2) {
+    const int64_t at = place(whole);
+    tensor = tensor.unflatten(at, {size1, size2});
+    axes[static_cast<size_t>(at)] = first;
+    axes.insert(axes.begin() + at + 1, second);
+  }
+};
+
+/// Transforms on the way to device axes.
+std::vector<Transform> devicePath(const TensorDomain& domain) {
   const std::vector<bool> leads = leadsToDevice(domain);
-  std::vector<int32_t> axes = domain.withoutReductions(domain.logical());
-  at::Tensor part = global;
-  const auto place = [&](int32_t i) { return std::ranges::find(axes, i) - axes.begin(); };
-  const auto isOpen = [&](int32_t i) {
-    return place(i) < static_cast<std::ptrdiff_t>(axes.size());
-  };
-  const auto transforms = domain.transforms();
-  for (size_t t = domain.definitionTransforms(); t < transforms.size(); ++t) {
-    const Transform& x = transforms[t];
+  std::vector<Transform> path;
+  for (size_t t = domain.definitionTransforms(); t < domain.transforms().size(); ++t) {
+    const Transform& x = domain.transforms()[t];
     const bool on_path = leads[static_cast<size_t>(x.out[0])] ||
                          (x.kind == Transform::Split && leads[static_cast<size_t>(x.out[1])]);
-    if (!on_path || !isOpen(x.in[0])) continue;
-    const auto at0 = place(x.in[0]);
+    if (on_path) path.push_back(x);
+  }
+  return path;
+}
+
+/// The part of `global` that `device` holds, as a view where torch can express it, with the axes
+/// that the splits on the way to the device axes make.
+NamedTensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t device) {
+  const TensorDomain& domain = tv->domain();
+  NamedTensor part{global, domain.withoutReductions(domain.logical())};
+  for (const Transform& x : devicePath(domain)) {
+    if (!part.has(x.in[0])) continue;
     if (x.kind == Transform::Merge) {
-      const auto at1 = place(x.in[1]);
-      part = part.movedim(at1, at0 < at1 ? at0 + 1 : at0);
-      axes.erase(axes.begin() + at1);
-      const auto first = place(x.in[0]);
-      part = part.flatten(first, first + 1);
-      axes[static_cast<size_t>(first)] = x.out[0];
+      part.join(x.in[0], x.in[1], x.out[0]);
       continue;
     }
-    const IterDomain* id = domain.id(x.in[0]);
-    const int64_t extent = part.size(at0);
-    if (id->isBroadcast() && extent == 1) {
-      part = part.unsqueeze(at0);
-    } else {
-      const auto factor = tv->fusion()->scalars().constInt(x.factor);
-      MESHFUSE_CHECK(factor, "shard_tensor: an axis of ", at(tv),
-                     " is split by a factor that is not a number.");
-      MESHFUSE_CHECK(extent % *factor == 0,
-                     "shard_tensor: Sharded axis must be evenly divisible by mesh; "
-                     "axis ",
-                     AtAxis{domain.logicalPosition(x.in[0])}, " of ", at(tv), " of size ", extent,
-                     " is not divisible by ", *factor, " (", tv->getDeviceMesh().toString(),
-                     " has ", tv->getDeviceMesh().size(), " devices). Choose a size that ", *factor,
-                     " divides, or pad the tensor first.");
-      const int64_t rest = extent / *factor;
-      part = part.unflatten(
-          at0, x.inner ? c10::IntArrayRef{rest, *factor} : c10::IntArrayRef{*factor, rest});
+    const int64_t extent = part.tensor.size(part.place(x.in[0]));
+    if (domain.id(x.in[0])->isBroadcast() && extent == 1) {
+      part.part(x.in[0], x.out[0], x.out[1], 1, 1);
+      continue;
     }
-    axes[static_cast<size_t>(at0)] = x.out[0];
-    axes.insert(axes.begin() + at0 + 1, x.out[1]);
+    const auto factor = tv->fusion()->scalars().constInt(x.factor);
+    MESHFUSE_CHECK(factor, "shard_tensor: an axis of ", at(tv),
+                   " is split by a factor that is not a number.");
+    MESHFUSE_CHECK(extent % *factor == 0,
+                   "shard_tensor: Sharded axis must be evenly divisible by mesh; axis ",
+                   AtAxis{domain.logicalPosition(x.in[0])}, " of ", at(tv), " of size ", extent,
+                   " is not divisible by ", *factor, " (", tv->getDeviceMesh().toString(), " has ",
+                   tv->getDeviceMesh().size(), " devices). Choose a size that ", *factor,
+                   " divides, or pad the tensor first.");
+    const int64_t rest = extent / *factor;
+    part.part(x.in[0], x.out[0], x.out[1], x.inner ? rest : *factor, x.inner ? *factor : rest);
   }
   for (const int32_t i : domain.loop()) {
     const IterDomain* id = domain.id(i);
     if (!id->isDeviceDim() || id->isReduction()) continue;
-    const auto axis = place(i);
-    if (id->isBroadcast() && part.size(axis) == 1) continue;
+    const auto axis = part.place(i);
+    if (id->isBroadcast() && part.tensor.size(axis) == 1) continue;
     const int64_t devices = tv->getDeviceMesh().size(id->getParallelType());
-    MESHFUSE_CHECK(part.size(axis) == devices, "shard_tensor: axis ",
-                   AtAxis{domain.logicalPosition(i)}, " of ", at(tv), " of size ", part.size(axis),
+    MESHFUSE_CHECK(part.tensor.size(axis) == devices, "shard_tensor: axis ",
+                   AtAxis{domain.logicalPosition(i)}, " of ", at(tv), " of size ", part.tensor.size(axis),
                    " is on ", id->getParallelType(), ", which has ", devices,
                    " devices; Sharded axis must be evenly divisible by mesh. Give a tensor whose "
                    "size agrees.");
     const auto index = tv->getDeviceMesh().indexOn(device, id->getParallelType());
-    part = part.narrow(axis, *index, 1);
+    part.tensor = part.tensor.narrow(axis, *index, 1);
   }
   return part;
 }
@@ -102,8 +124,27 @@ std::vector<int64_t> sizesOutsideMesh(const at::Tensor& global, const TensorView
 }
 
 bool mergesOnPath(const TensorView* tv) {
-  return std::ranges::any_of(tv->domain().transforms(),
+  return std::ranges::any_of(devicePath(tv->domain()),
                              [](const Transform& t) { return t.kind == Transform::Merge; });
+}
+
+/// Undoes the transforms of devicePart: a tensor with one axis per logical axis, in logical order.
+at::Tensor toLogical(NamedTensor part, const TensorView* tv, std::span<const int64_t> shape) {
+  const TensorDomain& domain = tv->domain();
+  const DomainSizes sizes = domainSizes(
+      tv, shape, [tv](Scalar s) { return tv->fusion()->scalars().constInt(s); });
+  const std::vector<Transform> path = devicePath(domain);
+  for (auto x = path.rbegin(); x != path.rend(); ++x) {
+    if (!part.has(x->out[0])) continue;
+    if (x->kind == Transform::Split) {
+      part.join(x->out[0], x->out[1], x->in[0]);
+    } else {
+      part.part(x->out[0], x->in[0], x->in[1], sizes.localOf(x->in[0]), sizes.localOf(x->in[1]));
+    }
+  }
+  std::vector<int64_t> order;
+  for (const int32_t i : domain.withoutReductions(domain.logical())) order.push_back(part.place(i));
+  return part.tensor.permute(order);
 }
 
 }  // namespace
@@ -115,7 +156,7 @@ at::Tensor shardTensor(const at::Tensor& global, const TensorView* tv, int64_t d
   }
   if (!isSharded(tv)) return global.contiguous();
   const std::vector<int64_t> shape = global.sizes().vec();
-  return devicePart(global, tv, device).reshape(shardedSizes(tv, shape)).contiguous();
+  return toLogical(devicePart(global, tv, device), tv, shape).contiguous();
 }
 
 at::Tensor shardTensor1D(const at::Tensor& global, int64_t axis, const DeviceMesh& mesh,
@@ -162,7 +203,7 @@ at::Tensor unshardTensor(std::span<const at::Tensor> parts, std::span<const int6
       global.view(-1).index_copy_(0, shardTensor(numbers, tv, devices[i]).flatten(),
                                   parts[i].flatten());
     } else {
-      at::Tensor view = devicePart(global, tv, devices[i]);
+      at::Tensor view = devicePart(global, tv, devices[i]).tensor;
       view.copy_(parts[i].reshape(view.sizes()));
     }
   }

@@ -86,8 +86,11 @@ bool spreadMesh(Expr* expr) {
 static bool propagateSharding(Fusion& fusion) {
   bool changed = false;
   const std::vector<Expr*> exprs = fusion.exprs();
-  for (Expr* expr : exprs) changed = spreadForward(expr) || changed;
-  for (auto it = exprs.rbegin(); it != exprs.rend(); ++it) changed = spreadMesh(*it) || changed;
+  for (bool again = true; again; changed = changed || again) {
+    again = false;
+    for (Expr* expr : exprs) again = spreadForward(expr) || again;
+    for (auto it = exprs.rbegin(); it != exprs.rend(); ++it) again = spreadMesh(*it) || again;
+  }
   return changed;
 }
 
