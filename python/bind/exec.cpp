@@ -26,25 +26,32 @@ at::Tensor plainTensor(PyObject* object, size_t position) {
   return tensor;
 }
 
-void read(PyObject* inputs, Inputs& result);
+constexpr int kMaxNesting = 32;
 
-void readOne(PyObject* item, Inputs& result) {
+void read(PyObject* inputs, Inputs& result, int depth);
+
+void readOne(PyObject* item, Inputs& result, int depth) {
   if (THPVariable_Check(item)) {
     result.emplace_back(plainTensor(item, result.size()));
   } else if (const auto number = numberIn(item)) {
     result.emplace_back(*number);
-  } else if (isSequence(item)) {
-    read(item, result);
+  } else if (PyList_Check(item) || PyTuple_Check(item)) {
+    read(item, result, depth + 1);
   } else {
     throw py::type_error("execute: input " + std::to_string(result.size()) + " is " +
                          py::repr(item).cast<std::string>() +
-                         ". Inputs are torch tensors, bools, ints of at most 64 bits, floats and "
+                         ", a " + py::type::of(item).attr("__name__").cast<std::string>() +
+                         ". Inputs are torch tensors (for numpy: torch.from_numpy(x)), bools, ints of at most 64 bits, floats and "
                          "complex numbers.");
   }
 }
 
 /// Appends the values of an iterable; lists inside it are flattened.
-void read(PyObject* inputs, Inputs& result) {
+void read(PyObject* inputs, Inputs& result, int depth) {
+  if (depth > kMaxNesting) {
+    throw py::type_error("execute: the lists of inputs are nested more than " +
+                         std::to_string(kMaxNesting) + " deep. Does a list contain itself?");
+  }
   if (THPVariable_Check(inputs)) {
     throw py::type_error("execute: expected a list of inputs, but got a tensor. Write [x].");
   }
@@ -53,12 +60,12 @@ void read(PyObject* inputs, Inputs& result) {
   if (!list) throw py::error_already_set();
   const auto n = static_cast<size_t>(PySequence_Fast_GET_SIZE(list.ptr()));
   result.reserve(result.size() + n);
-  for (size_t i = 0; i < n; ++i) readOne(PySequence_Fast_ITEMS(list.ptr())[i], result);
+  for (size_t i = 0; i < n; ++i) readOne(PySequence_Fast_ITEMS(list.ptr())[i], result, depth);
 }
 
 Inputs readInputs(PyObject* inputs) {
   Inputs result;
-  read(inputs, result);
+  read(inputs, result, 0);
   return result;
 }
 

@@ -10,10 +10,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-DeviceMesh fromList(const std::vector<int64_t>& devices, const Names& names) {
-  return DeviceMesh(devices, {}, names);
-}
-
 /// From a tensor, another array or nested lists of ids; its shape is the mesh's.
 DeviceMesh fromArray(const py::object& devices, const Names& names) {
   const py::object array =
@@ -27,6 +23,25 @@ DeviceMesh fromArray(const py::object& devices, const Names& names) {
   }
   throw py::type_error("DeviceMesh: expected a sequence of ints or a tensor of ints, but got " +
                        py::repr(devices).cast<std::string>());
+}
+
+/// True stands for no device.
+void refuseBools(const py::object& devices) {
+  if (!PyList_Check(devices.ptr()) && !PyTuple_Check(devices.ptr())) return;
+  for (const py::handle item : devices) {
+    if (!PyBool_Check(item.ptr())) continue;
+    throw py::type_error("DeviceMesh: expected a sequence of ints or a tensor of ints, but got " +
+                         py::repr(devices).cast<std::string>());
+  }
+}
+
+DeviceMesh fromPython(const py::object& devices, const Names& names) {
+  refuseBools(devices);
+  try {
+    return DeviceMesh(devices.cast<std::vector<int64_t>>(), {}, names);
+  } catch (const py::cast_error&) {
+    return fromArray(devices, names);
+  }
 }
 
 py::tuple shape(const DeviceMesh& self) {
@@ -57,8 +72,7 @@ at::Tensor shard(const at::Tensor& tensor, const TensorView& tv, std::optional<i
 
 void bindMesh(py::module_& module) {
   py::class_<DeviceMesh>(module, "DeviceMesh")
-      .def(py::init(&fromList), py::arg("devices"), py::arg("names") = Names())
-      .def(py::init(&fromArray), py::arg("devices"), py::arg("names") = Names())
+      .def(py::init(&fromPython), py::arg("devices"), py::arg("names") = Names())
       .def_property_readonly("size", [](const DeviceMesh& self) { return self.size(); })
       .def_property_readonly("shape", &shape)
       .def_property_readonly("rank", &DeviceMesh::rank)

@@ -253,3 +253,66 @@ def test_message_names_the_users_line():
         with pytest.raises(RuntimeError) as caught:
             fd.ops.matmul(a, b)
     assert "6" in str(caught.value) and "5" in str(caught.value)
+
+
+def _negation():
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor([2, 2])))
+    return fd
+
+
+def test_list_that_contains_itself_is_refused():
+    """A list of inputs may be nested, but not endlessly."""
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(TypeError, match="nested more than 32 deep"):
+        _negation().execute(endless)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(2).to_sparse(),
+        lambda: torch.eye(2).to_sparse_csr(),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(2)]),
+    ],
+    ids=["coo", "csr", "nested"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_strides_are_refused(make):
+    """Only dense tensors have the sizes and strides that a program describes."""
+    with pytest.raises(meshfuse.Error, match="input 0, T0.*to be a dense tensor"):
+        _negation().execute([make()])
+
+
+def test_arrays_of_other_libraries_are_refused():
+    """An array is not a list of numbers."""
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(TypeError, match=r"(?s)input 0 is .*ndarray.*torch.from_numpy"):
+        _negation().execute([numpy.ones((2, 2), numpy.float32)])
+
+
+def test_devices_on_different_kinds_of_memory_are_refused():
+    """All devices of a mesh hold their inputs in the same kind of memory."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([2, 2])
+        fd.add_output(fd.ops.neg(x))
+        x.set_device_mesh(meshfuse.DeviceMesh(range(2)))
+    with (
+        meshfuse.simulate(2) as sim,
+        pytest.raises(meshfuse.Error, match="is on meta, that of another one on cpu"),
+    ):
+        sim.execute(fd, [[torch.ones(2, 2)], [torch.ones(2, 2, device="meta")]])
+
+
+def test_scalars_that_differ_between_devices_are_refused():
+    """One program runs on all devices, with one value per scalar input."""
+    with FusionDefinition() as fd:
+        x, s = fd.define_tensor([2, 2]), fd.define_scalar(DataType.Double)
+        fd.add_output(fd.ops.mul(x, s))
+        x.set_device_mesh(meshfuse.DeviceMesh(range(2)))
+    with (
+        meshfuse.simulate(2) as sim,
+        pytest.raises(meshfuse.Error, match="input 1 is 2 on device 0 but 5 on device 1"),
+    ):
+        sim.execute(fd, [[torch.ones(2, 2), 2.0], [torch.ones(2, 2), 5.0]])

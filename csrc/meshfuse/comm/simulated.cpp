@@ -41,6 +41,9 @@ class SimulatedCommunicator final : public Communicator {
 std::unique_ptr<Communicator> makeSimulatedCommunicator(int64_t size) {
   MESHFUSE_CHECK(size >= 1, "simulate: ", size,
                  " devices. The number of devices must be at least 1.");
+  constexpr int64_t kMaxDevices = int64_t{1} << 20;
+  MESHFUSE_CHECK(size <= kMaxDevices, "simulate: ", size, " devices are more than one process can ",
+                 "hold. Simulate at most ", kMaxDevices, ".");
   return std::make_unique<SimulatedCommunicator>(size);
 }
 

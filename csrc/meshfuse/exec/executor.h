@@ -70,8 +70,12 @@ class FusionExecutorCache {
   /// Per input the tensor of a device that holds it.
   std::vector<InputValue> representativeInputs(std::span<const std::vector<InputValue>> inputs,
                                                Communicator& comm);
+  /// Throws Error unless scalar inputs are the same on all devices.
+  static void checkScalars(std::span<const std::vector<InputValue>> inputs,
+                           std::span<const int64_t> devices);
   /// Throws Error when a device's inputs do not fit the plan that the others run.
-  static void checkAgreement(const Plan& plan, std::span<const InputValue> inputs, int64_t device);
+  static void checkAgreement(const Plan& plan, std::span<const InputValue> representative,
+                             std::span<const InputValue> inputs, int64_t device);
 
   std::shared_ptr<Fusion> fusion_;
   std::shared_ptr<const Fusion> compiled_;

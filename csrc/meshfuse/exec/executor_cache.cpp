@@ -105,9 +105,25 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
   const std::vector<InputValue> representative = representativeInputs(inputs, comm);
   const auto plan = planFor(representative, comm);
   for (size_t r = 0; r < inputs.size(); ++r) {
-    if (!plan->signature.matches(inputs[r])) checkAgreement(*plan, inputs[r], devices[r]);
+    if (!plan->signature.matches(inputs[r])) checkAgreement(*plan, representative, inputs[r], devices[r]);
   }
+  if (plan->has_dynamic_scalars) checkScalars(inputs, devices);
   return Executor::run(*plan, comm, inputs, stats_);
+}
+
+void FusionExecutorCache::checkScalars(std::span<const std::vector<InputValue>> inputs,
+                                       std::span<const int64_t> devices) {
+  for (size_t r = 1; r < inputs.size(); ++r) {
+    for (size_t i = 0; i < inputs[r].size(); ++i) {
+      const auto* first = std::get_if<ScalarValue>(&inputs[0][i]);
+      if (first == nullptr) continue;
+      const auto* other = std::get_if<ScalarValue>(&inputs[r][i]);
+      const std::string given = other == nullptr ? "a tensor" : meshfuse::toString(*other);
+      MESHFUSE_CHECK(other != nullptr && given == meshfuse::toString(*first), "execute: scalar input ",
+                     i, " is ", meshfuse::toString(*first), " on device ", devices[0], " but ", given,
+                     " on device ", devices[r], ". Give all devices the same number.");
+    }
+  }
 }
 
 std::vector<InputValue> FusionExecutorCache::representativeInputs(
@@ -127,8 +143,9 @@ std::vector<InputValue> FusionExecutorCache::representativeInputs(
   return chosen;
 }
 
-void FusionExecutorCache::checkAgreement(const Plan& plan, std::span<const InputValue> inputs,
-                                         int64_t device) {
+void FusionExecutorCache::checkAgreement(const Plan& plan,
+                                         std::span<const InputValue> representative,
+                                         std::span<const InputValue> inputs, int64_t device) {
   const auto& declared = plan.fusion->inputs();
   MESHFUSE_CHECK(inputs.size() == declared.size(), "execute: expected ", declared.size(),
                  " inputs, but device ", device, " was given ", inputs.size(), ".");
@@ -140,6 +157,12 @@ void FusionExecutorCache::checkAgreement(const Plan& plan, std::span<const Input
     const auto* tensor = std::get_if<at::Tensor>(&inputs[i]);
     MESHFUSE_CHECK(tensor != nullptr, "Expected input ", i, ", ", toString(*tv),
                    ", to be an at::Tensor but device ", device, " was given a scalar.");
+    const at::Tensor& other = std::get<at::Tensor>(representative[i]);
+    MESHFUSE_CHECK(tensor->layout() == at::kStrided && tensor->device() == other.device(),
+                   "execute: Inputs are not all on the same device or don't match selection! Input ",
+                   i, " (", at(*tv), ") of device ", device, " is on ", tensor->device().str(),
+                   ", that of another one on ", other.device().str(),
+                   ". Move all inputs to one device, as dense tensors.");
     try {
       evaluator.bind(*tv, *tensor, static_cast<int64_t>(i));
     } catch (Error& error) {

@@ -69,6 +69,11 @@ DeviceMesh::DeviceMesh(const std::vector<int64_t>& ids, const std::vector<int64_
     MESHFUSE_CHECK(std::count(names_.begin(), names_.end(), names_[i]) == 1,
                    "DeviceMesh: the name '", names_[i],
                    "' stands for more than one mesh axis. Use distinct names.");
+    for (const ParallelType p : kDeviceTypes) {
+      MESHFUSE_CHECK(names_[i] != pythonName(p) || axisOf(p) == static_cast<int64_t>(i),
+                     "DeviceMesh: axis ", i, " is named '", names_[i],
+                     "', which means another axis of the mesh. Use a name of your own.");
+    }
   }
 }
 

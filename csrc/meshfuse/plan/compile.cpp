@@ -95,6 +95,9 @@ class PlanBuilder {
     const bool here = holds(tv->getDeviceMesh());
     MESHFUSE_CHECK(tensor->defined() || !here, "Expected input ", position, ", ", toString(tv),
                    ", to be a tensor, but got an undefined one. Pass a tensor for ", at(tv), ".");
+    MESHFUSE_CHECK(!here || (tensor->layout() == at::kStrided && !tensor->is_nested()), "Expected input ",
+                   position, ", ", toString(tv), ", to be a dense tensor, but ", at(tv),
+                   " was given a sparse or nested one. Pass tensor.to_dense(), or a padded tensor.");
     const bool cpu_scalar = here && tensor->dim() == 0 && tensor->is_cpu();
     if (!cpu_scalar && here) {
       MESHFUSE_CHECK(!device || *device == tensor->device(),

@@ -15,8 +15,8 @@ bool forEachWord(std::span<const InputValue> inputs, F word) {
       if (!word(-1 - static_cast<int64_t>(std::get<ScalarValue>(input).index()))) return false;
       continue;
     }
-    if (!tensor->defined()) {
-      if (!word(std::numeric_limits<int64_t>::min())) return false;
+    if (!tensor->defined() || tensor->layout() != at::kStrided || tensor->is_nested()) {
+      if (!word(std::numeric_limits<int64_t>::min())) return false;  // compile() refuses it
       continue;
     }
     const c10::Device device = tensor->device();
