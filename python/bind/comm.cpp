@@ -71,7 +71,7 @@ void bindCommunicator(py::module_& module) {
       .def("barrier", &Communicator::barrier, Release(), "Waits until every rank arrives.");
 
   py::class_<GuardHandle>(module, "CommunicatorGuard")
-      .def(py::init<std::shared_ptr<Communicator>>(), py::arg("communicator"))
+      .def(py::init<std::shared_ptr<Communicator>>(), py::arg("communicator").none(false))
       .def("release", &GuardHandle::release);
 
   module.def("communicator", &instance, Release(),

@@ -39,9 +39,10 @@ void readOne(PyObject* item, Inputs& result, int depth) {
     read(item, result, depth + 1);
   } else {
     throw py::type_error("execute: input " + std::to_string(result.size()) + " is " +
-                         py::repr(item).cast<std::string>() +
-                         ", a " + py::type::of(item).attr("__name__").cast<std::string>() +
-                         ". Inputs are torch tensors (for numpy: torch.from_numpy(x)), bools, ints of at most 64 bits, floats and "
+                         py::repr(item).cast<std::string>() + ", a " +
+                         py::type::of(item).attr("__name__").cast<std::string>() +
+                         ". Inputs are torch tensors (for numpy: torch.from_numpy(x)), bools, ints "
+                         "of at most 64 bits, floats and "
                          "complex numbers.");
   }
 }
@@ -201,7 +202,7 @@ void bindExecutor(py::module_& module) {
       .def(py::init([](std::shared_ptr<Fusion> fusion, int64_t, bool) {
              return std::make_shared<Cache>(std::move(fusion));
            }),
-           py::arg("fusion"), py::arg("fusion_id") = 0, py::arg("auto_schedule") = true)
+           py::arg("fusion").none(false), py::arg("fusion_id") = 0, py::arg("auto_schedule") = true)
       .def("runner", &runner)
       .def("run_all", &executeAll, py::arg("inputs"), py::arg("communicator"))
       .def("run",

@@ -65,8 +65,7 @@ ScalarHandle constant(const FusionPtr& self, py::handle value, DataType dtype) {
   const auto number = numberIn(value);
   if (!number)
     throw py::type_error("define_scalar: the value is not a bool, int, float or complex");
-  const ScalarValue cast = castValue(*number, dtype);
-  return {self, self->scalars().constant(cast, dtype)};
+  return {self, self->scalars().constant(exactValue(*number, dtype), dtype)};
 }
 
 void addOutput(const FusionPtr& self, py::handle value) {
@@ -111,7 +110,7 @@ void bindFusion(py::module_& module) {
       .def("__str__", [](const Fusion& self) { return mathText(self, true); });
 
   py::class_<GuardHandle>(module, "FusionGuard")
-      .def(py::init<FusionPtr>(), py::arg("fusion"))
+      .def(py::init<FusionPtr>(), py::arg("fusion").none(false))
       .def("release", &GuardHandle::release)
       .def_static("get_cur_fusion", [] {
         Fusion* fusion = FusionGuard::getCurFusion();

@@ -49,6 +49,14 @@ std::shared_ptr<Fusion> fusionOfExpr(const Expr& expr) {
   return fusionOf(expr.outputs().empty() ? *expr.inputs().at(0) : *expr.outputs()[0]);
 }
 
+TensorView* operandAt(const std::vector<TensorView*>& list, size_t i) {
+  if (i >= list.size()) {
+    throw py::index_error("index " + std::to_string(i) + " is out of range: there are " +
+                          std::to_string(list.size()) + " tensors.");
+  }
+  return list[i];
+}
+
 }  // namespace
 
 TensorClass bindIr(py::module_& module) {
@@ -112,10 +120,12 @@ TensorClass bindIr(py::module_& module) {
 
   py::class_<Expr, std::shared_ptr<Expr>>(module, "Expr")
       .def_property_readonly("op", [](const Expr& self) { return self.op().name(); })
-      .def("input",
-           [](const Expr& self, size_t i) { return share(fusionOfExpr(self), self.input(i)); })
+      .def("input", [](const Expr& self,
+                       size_t i) { return share(fusionOfExpr(self), operandAt(self.inputs(), i)); })
       .def("output",
-           [](const Expr& self, size_t i) { return share(fusionOfExpr(self), self.output(i)); })
+           [](const Expr& self, size_t i) {
+             return share(fusionOfExpr(self), operandAt(self.outputs(), i));
+           })
       .def("inputs", [](const Expr& self) { return shareAll(fusionOfExpr(self), self.inputs()); })
       .def("outputs", [](const Expr& self) { return shareAll(fusionOfExpr(self), self.outputs()); })
       .def("__hash__", [](const Expr& self) { return std::hash<const void*>()(&self); })

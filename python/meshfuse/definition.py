@@ -257,6 +257,10 @@ class FusionDefinition:
             return self._cache
         with self._first_use:  # a second thread waits until the hooks have run
             if self._cache is None:
+                if self._lifecycle.phase is Phase.OPEN:
+                    raise RuntimeError(
+                        "execute: the definition is still open. Leave its `with` block first."
+                    )
                 if self._lifecycle.phase is not Phase.CLOSED:
                     self._run_hooks(ignore_user_schedule)
                 fusion = self._lifecycle.fusion

@@ -148,7 +148,7 @@ def _flat(inputs: Iterable[Any]) -> list[Any]:
 
 def _in_order_of(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     """Copy ``part`` into the order of dims in memory that ``whole`` has."""
-    if whole.is_contiguous():
+    if whole.is_contiguous() or 0 in part.stride():  # an expanded part stays expanded
         return part
     order = sorted(range(whole.dim()), key=lambda i: -whole.stride()[i])
     back = [order.index(i) for i in range(whole.dim())]

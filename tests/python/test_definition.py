@@ -445,3 +445,51 @@ def test_cuda_only_calls(call):
         fd.add_output(fd.ops.neg(fd.define_tensor([2])))
     with pytest.raises(meshfuse.UnsupportedError, match="ATen"):
         call(fd)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (1j, DataType.Float),
+        (float("inf"), DataType.Int),
+        (float("nan"), DataType.Int),
+        (3.5, DataType.Int),
+        (-1, DataType.UInt64),
+        (1e300, DataType.Float),
+        (2**40, DataType.Int32),
+        (70000.0, DataType.Half),
+    ],
+)
+def test_constants_that_the_type_cannot_hold_are_refused(value, dtype):
+    """A constant is never changed silently."""
+    with (
+        FusionDefinition() as fd,
+        pytest.raises(meshfuse.Error, match="is not compatible with the expected data type"),
+    ):
+        fd.define_scalar(value, dtype)
+
+
+def test_nothing_in_place_of_an_object_is_refused():
+    """None where an object of the library is needed is a Python exception."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6])
+        with pytest.raises(meshfuse.Error, match="one of the axes given for T0 is None"):
+            x.set_loop_domain([None, None])
+        fd.add_output(fd.ops.neg(x))
+    with pytest.raises(TypeError):
+        meshfuse.FusionExecutorCache(None)
+    with pytest.raises(IndexError, match="there are 1 tensors"):
+        fd.fusion.outputs()[0].definition().input(7)
+
+
+def test_tensors_of_another_fusion_are_refused():
+    """Inputs and outputs belong to the program that they are added to."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4])
+        fd.add_output(fd.ops.neg(x))
+    other = meshfuse.Fusion()
+    for add in (other.add_input, other.add_output):
+        with pytest.raises(meshfuse.Error, match="T0 belongs to another definition"):
+            add(x)
+    with pytest.raises(meshfuse.Error, match="is an input already"):
+        fd.fusion.add_input(x)

@@ -213,3 +213,81 @@ def test_inference_and_no_grad_modes():
         with mode():
             (out,) = fd.execute([x, w])
             assert torch.equal(out, (x @ w).detach())
+
+
+def _alias_program(shapes, outputs, dtypes=(DataType.Float, DataType.Float)):
+    """Two inputs, and results written into them as ``outputs(fd, x, w)`` says."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shapes[0], dtype=dtypes[0])
+        w = fd.define_tensor(shapes[1], dtype=dtypes[1])
+        outputs(fd, x, w)
+    return fd
+
+
+def test_inputs_may_swap_their_values():
+    """All results are computed from the inputs as they were."""
+
+    def swap(fd, x, w):
+        fd.add_output(x, w)
+        fd.add_output(w, x)
+
+    a, b = torch.tensor([0.0, 1.0]), torch.tensor([7.0, 8.0])
+    assert _alias_program(([2], [2]), swap).execute([a, b]) == []
+    assert a.tolist() == [7.0, 8.0]
+    assert b.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtypes", "text"),
+    [
+        (([2], [3]), (DataType.Float, DataType.Float), r"T2 has local sizes \[2\] but T1"),
+        (([1], [3]), (DataType.Float, DataType.Float), r"T2 has local sizes \[1\] but T1"),
+        (([2], [2]), (DataType.Float, DataType.Double), "T2 is float but T1"),
+    ],
+)
+def test_result_that_does_not_fit_an_input_is_refused(shapes, dtypes, text):
+    """Nothing is written when a result and the memory for it differ."""
+    fd = _alias_program(shapes, lambda fd, x, w: fd.add_output(fd.ops.neg(x), w), dtypes)
+    kinds = {DataType.Float: torch.float32, DataType.Double: torch.float64}
+    target = torch.zeros(*shapes[1], dtype=kinds[dtypes[1]])
+    with pytest.raises(meshfuse.Error, match=text):
+        fd.execute([torch.ones(*shapes[0]), target])
+    assert not target.any()
+
+
+def test_result_into_an_expanded_input_is_refused():
+    """An expanded tensor has no memory of its own for each element."""
+    fd = _alias_program(([2], [2]), lambda fd, x, w: fd.add_output(fd.ops.neg(x), w))
+    with pytest.raises(meshfuse.Error, match=r"input 1 \(T1\) is expanded along axis 0"):
+        fd.execute([torch.ones(2), torch.zeros(1).expand(2)])
+
+
+def test_two_results_into_one_input_are_refused():
+    """One of the two would be lost."""
+
+    def twice(fd, x, w):
+        fd.add_output(fd.ops.neg(x), w)
+        with pytest.raises(meshfuse.Error, match="T1 takes another result already"):
+            fd.add_output(fd.ops.exp(x), w)
+
+    _alias_program(([2], [2]), twice)
+
+
+def test_autograd_notices_that_an_input_was_overwritten():
+    """A value saved for a backward pass must not change unnoticed."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([2])
+        fd.add_output(fd.ops.add(x, 1.0), x)
+    weight, t = torch.ones(2, requires_grad=True), torch.zeros(2)
+    product = (weight * t).sum()
+    fd.execute([t])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_execution_inside_the_definition_is_refused():
+    """The message says that the block is still open."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor([2])))
+        with pytest.raises(RuntimeError, match="Leave its `with` block first"):
+            fd.execute([torch.ones(2)])

@@ -262,3 +262,18 @@ def test_mesh_found_backwards_spreads_forwards():
         product, positive = sim.run(fd, [a, b])
     torch.testing.assert_close(product, a @ b)
     assert torch.equal(positive, a.relu())
+
+
+def test_expanded_input_is_divided():
+    """The part of an expanded axis is expanded too."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6], contiguity=[None, True])
+        fd.add_output(fd.ops.neg(x))
+        x.set_device_mesh(DeviceMesh(range(2)))
+        x.outer_split(0, 2)
+        x.axis(0).parallelize(ParallelType.mesh_x)
+    t = torch.arange(6.0).expand(4, 6)
+    with meshfuse.simulate(2) as sim:
+        assert [p.stride() for p in sim.shard_tensor(t, x)] == [(0, 1)] * 2
+        (out,) = sim.run(fd, [t])
+    assert torch.equal(out, -t)

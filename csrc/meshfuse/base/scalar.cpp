@@ -206,6 +206,32 @@ ScalarValue castValue(const ScalarValue& value, DataType dtype) {
   return toInt(value);
 }
 
+ScalarValue exactValue(const ScalarValue& value, DataType dtype) {
+  const auto* complex = std::get_if<Complex>(&value);
+  const double real = toDouble(value);
+  bool fits = complex == nullptr || isComplex(dtype) || dtype == DataType::Null;
+  const auto inRange = [&](double low, double high) {
+    return std::holds_alternative<bool>(value) || (real >= low && real <= high);
+  };
+  if (isIntegral(dtype)) {
+    const bool whole = !std::holds_alternative<double>(value) || real == std::floor(real);
+    const bool bits64 = std::holds_alternative<int64_t>(value) || std::abs(real) < 0x1p63;
+    fits = fits && whole && bits64;
+    if (dtype == DataType::Int32) fits = fits && inRange(-0x1p31, 0x1p31 - 1);
+    if (dtype == DataType::UInt64) fits = fits && real >= 0;
+  } else if (isFloating(dtype) && std::isfinite(real)) {
+    const double limit = dtype == DataType::Float || dtype == DataType::BFloat16
+                             ? std::numeric_limits<float>::max()
+                             : std::numeric_limits<double>::max();
+    fits = fits && inRange(-limit, limit);
+    if (dtype == DataType::Half) fits = fits && inRange(-65504, 65504);
+  }
+  MESHFUSE_CHECK(fits, "Scalar value ", toString(value),
+                 " is not compatible with the expected data type: ", dtype,
+                 ". Give a number that the type can hold.");
+  return castValue(value, dtype);
+}
+
 ScalarValue evaluateOp(ScalarOp op, DataType dtype, const ScalarValue& a, const ScalarValue& b) {
   if (op == ScalarOp::Cast) return castValue(a, dtype);
   if (isComplex(dtype)) return complexOp(op, toComplex(a), toComplex(b));

@@ -107,6 +107,9 @@ class ScalarPool {
 ScalarValue evaluateOp(ScalarOp op, DataType dtype, const ScalarValue& a, const ScalarValue& b);
 /// `value` converted to the C++ type that represents `dtype`.
 ScalarValue castValue(const ScalarValue& value, DataType dtype);
+/// The same for a value that `dtype` can hold; Error when it would be changed: a fraction, inf or
+/// nan for an integer, a number out of range, a complex number for a real type.
+ScalarValue exactValue(const ScalarValue& value, DataType dtype);
 double toDouble(const ScalarValue&);
 int64_t toInt(const ScalarValue&);
 DataType dtypeOf(const ScalarValue&);  // Int, Double, Bool or ComplexDouble

@@ -99,8 +99,9 @@ NamedTensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t d
     if (id->isBroadcast() && part.tensor.size(axis) == 1) continue;
     const int64_t devices = tv->getDeviceMesh().size(id->getParallelType());
     MESHFUSE_CHECK(part.tensor.size(axis) == devices, "shard_tensor: axis ",
-                   AtAxis{domain.logicalPosition(i)}, " of ", at(tv), " of size ", part.tensor.size(axis),
-                   " is on ", id->getParallelType(), ", which has ", devices,
+                   AtAxis{domain.logicalPosition(i)}, " of ", at(tv), " of size ",
+                   part.tensor.size(axis), " is on ", id->getParallelType(), ", which has ",
+                   devices,
                    " devices; Sharded axis must be evenly divisible by mesh. Give a tensor whose "
                    "size agrees.");
     const auto index = tv->getDeviceMesh().indexOn(device, id->getParallelType());
@@ -131,8 +132,8 @@ bool mergesOnPath(const TensorView* tv) {
 /// Undoes the transforms of devicePart: a tensor with one axis per logical axis, in logical order.
 at::Tensor toLogical(NamedTensor part, const TensorView* tv, std::span<const int64_t> shape) {
   const TensorDomain& domain = tv->domain();
-  const DomainSizes sizes = domainSizes(
-      tv, shape, [tv](Scalar s) { return tv->fusion()->scalars().constInt(s); });
+  const DomainSizes sizes =
+      domainSizes(tv, shape, [tv](Scalar s) { return tv->fusion()->scalars().constInt(s); });
   const std::vector<Transform> path = devicePath(domain);
   for (auto x = path.rbegin(); x != path.rend(); ++x) {
     if (!part.has(x->out[0])) continue;
@@ -147,6 +148,18 @@ at::Tensor toLogical(NamedTensor part, const TensorView* tv, std::span<const int
   return part.tensor.permute(order);
 }
 
+/// `part` in contiguous memory; axes that are expanded, declared so and given so, stay expanded.
+at::Tensor dense(const at::Tensor& part, const at::Tensor& global, const TensorView* tv) {
+  const auto logical = tv->domain().withoutReductions(tv->domain().logical());
+  at::Tensor once = part;
+  for (size_t i = 0; i < logical.size(); ++i) {
+    const auto axis = static_cast<int64_t>(i);
+    const bool expanded = tv->domain().id(logical[i])->expandedExtent() && global.stride(axis) == 0;
+    if (expanded && once.size(axis) > 1) once = once.narrow(axis, 0, 1);
+  }
+  return once.contiguous().expand(part.sizes());
+}
+
 }  // namespace
 
 at::Tensor shardTensor(const at::Tensor& global, const TensorView* tv, int64_t device) {
@@ -154,9 +167,9 @@ at::Tensor shardTensor(const at::Tensor& global, const TensorView* tv, int64_t d
   if (!tv->getDeviceMesh().has(device)) {
     return at::empty(sizesOutsideMesh(global, tv), global.options());
   }
-  if (!isSharded(tv)) return global.contiguous();
+  if (!isSharded(tv)) return dense(global, global, tv);
   const std::vector<int64_t> shape = global.sizes().vec();
-  return toLogical(devicePart(global, tv, device), tv, shape).contiguous();
+  return dense(toLogical(devicePart(global, tv, device), tv, shape), global, tv);
 }
 
 at::Tensor shardTensor1D(const at::Tensor& global, int64_t axis, const DeviceMesh& mesh,

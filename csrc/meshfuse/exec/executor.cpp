@@ -108,8 +108,9 @@ class DeviceRun {
   /// inputs, and devices may share them, until here.
   void writeInputs() {
     for (const auto& [input, value] : into_inputs_) {
-      at::Tensor target = std::get<at::Tensor>(inputs_[static_cast<size_t>(input)]).detach();
-      if (!target.is_same(value)) target.copy_(value);
+      const at::Tensor& given = std::get<at::Tensor>(inputs_[static_cast<size_t>(input)]);
+      given.detach().copy_(value);
+      given.unsafeGetTensorImpl()->bump_version();  // autograd must notice the change
     }
   }
 
@@ -166,9 +167,9 @@ std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicato
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       if (plan.inputs[i] >= 0) continue;
       const Scalar s = std::get<Scalar>(plan.fusion->inputs()[i]);
-      scalars->bind(s,
-                    castValue(std::get<ScalarValue>(inputs[0][i]), plan.fusion->scalars().dtype(s)),
-                    "an input");
+      scalars->bind(
+          s, exactValue(std::get<ScalarValue>(inputs[0][i]), plan.fusion->scalars().dtype(s)),
+          "an input");
     }
   }
   const ExpressionEvaluator* values = scalars ? &*scalars : nullptr;

@@ -59,9 +59,18 @@ void Fusion::replaceInput(Expr* expr, TensorView* before, TensorView* now) {
   if (std::ranges::find(now->uses_, expr) == now->uses_.end()) now->uses_.push_back(expr);
 }
 
+void Fusion::checkOwn(const TensorView* tv, const char* what) const {
+  MESHFUSE_CHECK(tv != nullptr && tv->fusion() == this, what, ": ",
+                 tv == nullptr ? AtTensor{"no tensor"} : at(tv),
+                 " belongs to another definition. Use tensors of this one.");
+}
+
 void Fusion::addInput(Val value) {
   bumpVersion();
   if (auto* tv = std::get_if<TensorView*>(&value)) {
+    checkOwn(*tv, "add_input");
+    MESHFUSE_CHECK(!(*tv)->isFusionInput(), "add_input: ", at(*tv),
+                   " is an input already. Add each tensor once.");
     MESHFUSE_CHECK((*tv)->definition() == nullptr, "addInput: ", at(*tv),
                    " is the result of an operation. Only tensors made by define_tensor can be "
                    "inputs.");
@@ -72,15 +81,25 @@ void Fusion::addInput(Val value) {
 
 void Fusion::addOutput(Val value) {
   bumpVersion();
-  if (auto* tv = std::get_if<TensorView*>(&value)) (*tv)->output_ = true;
+  if (auto* tv = std::get_if<TensorView*>(&value)) {
+    checkOwn(*tv, "add_output");
+    (*tv)->output_ = true;
+  }
   outputs_.push_back({value, nullptr});
 }
 
 void Fusion::aliasOutputToInput(TensorView* output, TensorView* input) {
   bumpVersion();
+  checkOwn(output, "add_output");
+  checkOwn(input, "add_output");
   MESHFUSE_CHECK(input->isFusionInput(), "add_output: ", at(input),
                  " is not an input of the fusion, so ", output->name(),
                  " cannot be written into it. Alias an input.");
+  for (const FusionOutput& other : outputs_) {
+    MESHFUSE_CHECK(other.alias != input, "add_output: ", at(input),
+                   " takes another result already, so ", output->name(),
+                   " cannot be written into it as well. Alias each input once.");
+  }
   output->output_ = true;
   outputs_.push_back({output, input});
 }

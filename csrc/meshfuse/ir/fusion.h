@@ -88,6 +88,8 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
   SourceLoc current_loc;
 
  private:
+  void checkOwn(const TensorView* tv, const char* what) const;
+
   ScalarPool scalars_;
   std::deque<TensorView> tensors_;
   std::deque<IterDomain> ids_;

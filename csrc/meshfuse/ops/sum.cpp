@@ -51,7 +51,7 @@ struct SumOp final : OpDef {
   void validate(const OpCall& call) const override {
     const TensorView* x = call.tensor(0);
     const bool scheduled = x->domain().transforms().size() > x->domain().definitionTransforms();
-    MESHFUSE_CHECK(x->definition() == nullptr || !scheduled,
+    MESHFUSE_CHECK(!scheduled,
                    "sum: Reducing a tensor once it's gone under transformations is not permitted; ",
                    at(x),
                    " was split or merged. Schedule tensors after all operations are defined.");

@@ -95,9 +95,10 @@ class PlanBuilder {
     const bool here = holds(tv->getDeviceMesh());
     MESHFUSE_CHECK(tensor->defined() || !here, "Expected input ", position, ", ", toString(tv),
                    ", to be a tensor, but got an undefined one. Pass a tensor for ", at(tv), ".");
-    MESHFUSE_CHECK(!here || (tensor->layout() == at::kStrided && !tensor->is_nested()), "Expected input ",
-                   position, ", ", toString(tv), ", to be a dense tensor, but ", at(tv),
-                   " was given a sparse or nested one. Pass tensor.to_dense(), or a padded tensor.");
+    MESHFUSE_CHECK(
+        !here || (tensor->layout() == at::kStrided && !tensor->is_nested()), "Expected input ",
+        position, ", ", toString(tv), ", to be a dense tensor, but ", at(tv),
+        " was given a sparse or nested one. Pass tensor.to_dense(), or a padded tensor.");
     const bool cpu_scalar = here && tensor->dim() == 0 && tensor->is_cpu();
     if (!cpu_scalar && here) {
       MESHFUSE_CHECK(!device || *device == tensor->device(),
@@ -205,9 +206,11 @@ class PlanBuilder {
     // A view may be the memory of an input or of another result, and the caller owns what it gets.
     const bool shares_input = std::ranges::find(plan_->inputs, aliasOf(tv)) != plan_->inputs.end();
     const bool twice = output.alias == nullptr && !returned_.insert(aliasOf(tv)).second;
-    out.copy = (shares_input && !tv->isFusionInput()) || twice;
+    const bool into_input = output.alias != nullptr;
+    out.copy = (shares_input && (into_input || !tv->isFusionInput())) || twice;
     if (holds(tv->getDeviceMesh())) out.layout = localLayout(tv, evaluator());
-    if (output.alias != nullptr) {
+    if (into_input) {
+      if (holds(tv->getDeviceMesh())) checkAlias(tv, output.alias, out.layout);
       for (size_t i = 0; i < fusion_.inputs().size(); ++i) {
         if (fusion_.inputs()[i] == Val(output.alias)) out.alias_input = static_cast<int32_t>(i);
       }
@@ -218,6 +221,27 @@ class PlanBuilder {
       out.outside_sizes = outsideSizes(tv);
     }
     plan_->outputs.push_back(std::move(out));
+  }
+
+  /// A result goes into an input's memory only where both are the same size and type.
+  void checkAlias(const TensorView* tv, const TensorView* input, const Layout& layout) const {
+    MESHFUSE_CHECK(tv->dtype() == input->dtype(), "add_output: ", at(tv), " is ", tv->dtype(),
+                   " but ", input->name(), ", whose memory is to take it, is ", input->dtype(),
+                   ". Cast the result first.");
+    MESHFUSE_CHECK(layout.sizes == localLayout(input, evaluator()).sizes, "add_output: ", at(tv),
+                   " has local sizes ", c10::IntArrayRef(layout.sizes), " but ", input->name(),
+                   ", whose memory is to take it, has ",
+                   c10::IntArrayRef(localLayout(input, evaluator()).sizes),
+                   ". Alias an input of the same sizes and sharding.");
+    for (size_t i = 0; i < fusion_.inputs().size(); ++i) {
+      if (fusion_.inputs()[i] != Val(const_cast<TensorView*>(input))) continue;
+      const at::Tensor& tensor = std::get<at::Tensor>(inputs_[i]);
+      for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
+        MESHFUSE_CHECK(tensor.size(axis) <= 1 || tensor.stride(axis) != 0, "add_output: input ", i,
+                       " (", at(input), ") is expanded along axis ", AtAxis{axis},
+                       ", so a result cannot be written into it. Pass a contiguous tensor.");
+      }
+    }
   }
 
   /// What a device outside the mesh returns: size 0 in every divided axis, in axis 0 when none is.

@@ -26,6 +26,8 @@ std::vector<int32_t> indicesOf(const TensorView* tv, const std::vector<IterDomai
                                const char* what) {
   std::vector<int32_t> out;
   for (const IterDomain* id : ids) {
+    MESHFUSE_CHECK(id != nullptr, what, ": one of the axes given for ", at(tv),
+                   " is None. Take the axes from ", tv->name(), ".axis(i).");
     MESHFUSE_CHECK(id->tensor() == tv, what, ": an axis belongs to ", id->tensor()->name(),
                    ", not to ", at(tv), ". Take the axes from ", tv->name(), ".axis(i).");
     out.push_back(id->index());
