@@ -59,21 +59,22 @@ TEST_F(ProjectionTest, Set) {
 // ---- sum
 
 TEST_F(ProjectionTest, SumOverTheCutAxis) {
-  TensorView* x = sharded({4, 6}, 0);
-  TensorView* out = on(sum(x, {0}));
+  TensorView* x = replicated({4, 6});
+  TensorView *out = on(sum(x, {0})), *request = on(sum(x, {0})), *scattered = on(sum(x, {0}));
+  cut(x, 0);
   EXPECT_EQ(why(out),
             "T0 splits 'axis 0' over mesh_x, so each device has a part of the sum that T1 is");
-  TensorView* request = on(sum(x, {0}));
   request->outerSplit(0, 2)->parallelize(0, kX);
   EXPECT_EQ(why(request), "T2 asks for a reduction of 'axis 0' across mesh_x");
-  TensorView* scattered = cut(on(sum(x, {0})), 1);
-  EXPECT_NE(why(scattered), kLocal);
+  EXPECT_NE(why(cut(scattered, 1)), kLocal);
 }
 
 TEST_F(ProjectionTest, SumOverAnotherAxis) {
-  EXPECT_EQ(why(cut(on(sum(sharded({4, 6}, 0), {1})), 0)), kLocal);
-  EXPECT_EQ(why(on(sum(sharded({4, 6}, 0), {1}))),
-            "T2 splits 'axis 0' over mesh_x, T3 holds 'axis 0' unsplit");
+  TensorView* x = replicated({4, 6});
+  TensorView *divided = on(sum(x, {1})), *whole = on(sum(x, {1}));
+  cut(x, 0);
+  EXPECT_EQ(why(cut(divided, 0)), kLocal);
+  EXPECT_EQ(why(whole), "T0 splits 'axis 0' over mesh_x, T2 holds 'axis 0' unsplit");
 }
 
 // ---- add

@@ -281,7 +281,7 @@ def test_list_that_contains_itself_is_refused():
 @pytest.mark.filterwarnings("ignore")
 def test_tensors_without_strides_are_refused(make):
     """Only dense tensors have the sizes and strides that a program describes."""
-    with pytest.raises(meshfuse.Error, match="input 0, T0.*to be a dense tensor"):
+    with pytest.raises(meshfuse.Error, match=r"input 0, T0.*to be a dense tensor"):
         _negation().execute([make()])
 
 
