@@ -2,6 +2,8 @@
 // Ranks and what they do together. A communicator owns one or more local ranks: one under a
 // launcher, all of them on the simulated mesh.
 #pragma once
+#include <meshfuse/base/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,7 +12,32 @@
 #include <string_view>
 #include <vector>
 
+namespace at {
+class Tensor;
+}
+
 namespace meshfuse {
+
+/// The devices of one collective. Their order is that of the chunks of a gather, a scatter or an
+/// all-to-all, and of the terms of a reduction. No device comes twice.
+struct Team {
+  std::vector<int64_t> devices;
+
+  int64_t size() const { return static_cast<int64_t>(devices.size()); }
+  bool operator==(const Team&) const = default;
+};
+
+/// One message of a sendRecv, between device ids; a device may send to itself.
+struct SendRecvPair {
+  int64_t from, to;
+};
+
+/// One tensor per local rank that has one in a call, in the order of the team: a single one, or
+/// none, where a process has one rank; those of all devices on a simulated mesh.
+using LocalTensors = std::span<at::Tensor>;
+
+struct CollectiveCall;
+struct Transfer;
 
 class Communicator {
  public:
@@ -38,6 +65,44 @@ class Communicator {
   /// arrive within MESHFUSE_TIMEOUT seconds (default 300); the communicator is then closed and
   /// further calls throw at once.
   virtual void barrier() = 0;
+
+  // Collectives. Every rank makes every call, in the same order: one outside of the team does
+  // nothing, whatever tensors it passes, but counts the call. All ranks that make a call have the
+  // same sizes, data type and, of their part of the mesh, the same team.
+  //
+  // Tensors are contiguous CPU tensors of one data type; element counts must fit, shapes need not,
+  // but what is cut into chunks has an outermost axis (of those longer than 1) that the team's size
+  // divides. `out` and `in` must not overlap. Throws Error before any message when that is not so,
+  // and PeerError like barrier(); after a PeerError the contents of the tensors are undefined.
+  //
+  // Moves keep every bit, of any data type. Reductions run in the order of the team, in float32 for
+  // types up to 32 bits (complex64 for complex), in float64 for Double; they round once and give
+  // the same bits on all ranks and in every repetition. Integers wrap around. Bool: Sum and Max are
+  // Or, Prod and Min are And. Min and Max give NaN where a term is NaN. And, Or and Xor are for
+  // integers and Bool, Min and Max not for complex, Avg not for integers and Bool (Error). A team
+  // of one gets its input as it is, and no message.
+
+  /// in_out = reduction over the team of in_out.
+  void allReduce(LocalTensors in_out, const Team& team, ReduceKind kind);
+  /// out = the `in` of all members, one after the other (along dim 0).
+  void allGather(LocalTensors out, LocalTensors in, const Team& team);
+  /// out = this member's chunk (along dim 0) of the reduction over the team of `in`.
+  void reduceScatter(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind);
+  /// Chunk i of `out` = what member i has as its chunk for this member (along dim 0).
+  void allToAll(LocalTensors out, LocalTensors in, const Team& team);
+  /// in_out = that of the member at place `root` of the team.
+  void broadcast(LocalTensors in_out, int64_t root, const Team& team);
+  /// As allGather, at the root only: the others have no `out`.
+  void gather(LocalTensors out, LocalTensors in, int64_t root, const Team& team);
+  /// out = this member's chunk (along dim 0) of the root's `in`: the others have no `in`.
+  void scatter(LocalTensors out, LocalTensors in, int64_t root, const Team& team);
+  /// As allReduce, into the `out` of the root: the others have none.
+  void reduce(LocalTensors out, LocalTensors in, int64_t root, const Team& team, ReduceKind kind);
+  /// Sends several messages at once. `in` has a tensor per pair that a local rank sends, `out` one
+  /// per pair that a local rank receives, in the order of the pairs; each pair has its own size and
+  /// data type.
+  void sendRecv(LocalTensors out, LocalTensors in, std::span<const SendRecvPair> pairs);
+
   /// Tells the other ranks, without waiting for them, that this rank failed. Ranks that wait then
   /// throw PeerError with the reason.
   virtual void reportFailure(std::string_view reason) noexcept { (void)reason; }
@@ -48,11 +113,31 @@ class Communicator {
   /// Leaves the group; called once, at exit. `failed`: the process ends because of an error, so it
   /// must not wait for ranks that never come.
   virtual void shutdown(bool failed) noexcept { (void)failed; }
+
+ protected:
+  // What a backend does of a collective: the arguments are checked, the team has several members,
+  // some are local, and there is something to send. A group of one needs none of these.
+
+  /// A call in which no local rank has a message; it only keeps the order of calls.
+  virtual void skipCall(std::string_view what) { (void)what; }
+  /// Those transfers of a call in which a local rank takes part.
+  virtual void runTransfers(const CollectiveCall& call, std::span<const Transfer> transfers);
+  virtual void runBroadcast(const CollectiveCall& call, int64_t root);
+  virtual void runAllReduce(const CollectiveCall& call, ReduceKind kind);
+  virtual void runReduceScatter(const CollectiveCall& call, ReduceKind kind);
+  virtual void runReduce(const CollectiveCall& call, int64_t root, ReduceKind kind);
+
+ private:
+  std::vector<int64_t> localMembers(const Team& team) const;
 };
 
 /// Called now and then by a rank that waits; may throw (Python: signals). Empty by default.
 void setInterruptCheck(std::function<void()> check);
 void checkInterrupt();
+
+/// Largest message, from MESHFUSE_MESSAGE_PIECE_BYTES, default 2^30: longer ones go in pieces. Must
+/// be equal on all ranks. Throws Error on a value that is not a positive integer below 2^31.
+int64_t messagePieceBytes();
 
 /// Seconds from MESHFUSE_TIMEOUT, default 300. Throws Error on a value that is not a positive
 /// number.

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The plugin libmeshfuse_mpi.so. A rank that waits polls three things: the collective itself, what
 // other ranks tell (mpi_control.h), and the clock, so that it never waits for a rank that is gone.
-#include <meshfuse/base/error.h>
-#include <meshfuse/comm/mpi_control.h>
-#include <meshfuse/comm/mpi_plugin.h>
-#include <meshfuse/comm/waiting.h>
-#include <mpi.h>
+#include <meshfuse/comm/mpi_communicator.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <mutex>
-#include <optional>
 
 namespace meshfuse {
 namespace {
@@ -52,68 +46,13 @@ std::string listRanks(const std::vector<int>& ranks) {
   return text;
 }
 
-class MpiCommunicator final : public Communicator {
- public:
-  MpiCommunicator();
+}  // namespace
 
-  std::string_view backend() const override { return "mpi"; }
-  int64_t size() const override { return size_; }
-  std::span<const int64_t> localRanks() const override { return {&rank_, 1}; }
-  int64_t rank() const override { return rank_; }
-  int64_t localSize() const override { return local_size_; }
-  int64_t localRank() const override { return local_rank_; }
-  bool isAvailable() const override { return launcher_.found; }
-
-  void barrier() override;
-  void reportFailure(std::string_view reason) noexcept override;
-  void reportRefusal(std::string_view reason) noexcept override;
-  void shutdown(bool failed) noexcept override;
-
- private:
-  /// Makes collective calls of several threads follow one another.
-  std::unique_lock<std::timed_mutex> takeTurn();
-  /// Number of the call that begins. Throws when it cannot succeed any more.
-  int64_t beginCall(std::string_view what);
-  /// Polls until `request` is done; `what` and `call` name it in messages.
-  void wait(MPI_Request* request, std::string_view what, int64_t call);
-  bool step(MPI_Request* request, std::string_view what, int64_t call, const Backoff& backoff);
-  bool someoneWaitsIn(int64_t call) const;
-  void announceWaiting(int64_t call);
-
-  void checkUsable(std::string_view what) const;
-  void throwIfPeerGone(std::string_view what, int64_t call);
-  void throwIfRefused(std::string_view what, int64_t call);
-  [[noreturn]] void closeBecauseOf(int r, const MpiControl::Peer& peer, std::string_view what,
-                                   int64_t call);
-  [[noreturn]] void giveUp(std::string_view what, int64_t call);
-  [[noreturn]] void close(int culprit, const std::string& reason, const std::string& message);
-
-  bool waitUntilOthersLeft(bool failed);
-  bool othersLeft();
-  bool inOtherProcess() const { return getpid() != process_; }
-  int self() const { return static_cast<int>(rank_); }
-
-  const double timeout_ = communicationTimeout();  // first: it throws when the value is wrong
-  const LauncherEnv launcher_ = readLauncherEnv();
-  const bool owns_mpi_ = joinMpi();
-  const pid_t process_ = getpid();
-  MPI_Comm data_ = duplicateWorld();
-  MPI_Comm control_comm_ = duplicateWorld();
-  int64_t rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
-
-  std::timed_mutex turn_;  // held during a collective call; taken before mutex_
-  std::mutex mutex_;       // guards all below, and every use of MPI (it may be only SERIALIZED)
-  MpiControl control_{control_comm_};
-  int64_t calls_ = 0;      // begun
-  int64_t completed_ = 0;  // all up to this one
-  int64_t refusals_ = 0;   // executions that this rank gave up before communicating
-  int64_t announced_ = 0;  // the latest one we told others that we wait in
-  std::optional<PeerError> closed_;
-  std::optional<int> blamed_;  // the rank whose failure or departure closed the group
-  bool left_ = false;
-};
-
-MpiCommunicator::MpiCommunicator() {
+MpiCommunicator::MpiCommunicator()
+    : owns_mpi_(joinMpi()),
+      process_(getpid()),
+      data_(duplicateWorld()),
+      control_comm_(duplicateWorld()) {
   int rank = 0, size = 0;
   checkMpi(MPI_Comm_rank(data_, &rank), "MPI_Comm_rank");
   checkMpi(MPI_Comm_size(data_, &size), "MPI_Comm_size");
@@ -143,39 +82,34 @@ MpiCommunicator::MpiCommunicator() {
 
 void MpiCommunicator::barrier() {
   if (size_ == 1) return;
-  const auto turn = takeTurn();
-  MPI_Request request = MPI_REQUEST_NULL;
-  const int64_t call = beginCall("barrier");
-  {
-    const std::lock_guard lock(mutex_);
-    checkMpi(MPI_Ibarrier(data_, &request), "MPI_Ibarrier");
-  }
-  wait(&request, "barrier", call);
+  runCall("barrier", nullptr, [this](int64_t call) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+      const std::lock_guard lock(mutex_);
+      checkMpi(MPI_Ibarrier(data_, &request), "MPI_Ibarrier");
+    }
+    const auto done = [&request] {
+      int flag = 0;
+      checkMpi(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+      return flag != 0;
+    };
+    wait(done, "barrier", call);
+  });
 }
 
-std::unique_lock<std::timed_mutex> MpiCommunicator::takeTurn() {
-  MESHFUSE_CHECK(!inOtherProcess(), "barrier: process ", getpid(), " is a forked child of process ",
-                 process_, ", which is the member of the group. Communicate in the parent only.");
-  std::unique_lock turn(turn_, std::defer_lock);
-  while (!turn.try_lock_for(std::chrono::milliseconds(50))) checkInterrupt();
-  return turn;
-}
-
-int64_t MpiCommunicator::beginCall(std::string_view what) {
+void MpiCommunicator::skipCall(std::string_view what) {
+  const auto turn = takeTurn(what);
   const std::lock_guard lock(mutex_);
   checkUsable(what);
-  control_.poll();
-  control_.poll();  // twice: the first may only have moved MPI on, without seeing what that brought
-  const int64_t call = calls_ + 1;
-  throwIfPeerGone(what, call);
-  if (someoneWaitsIn(call)) announceWaiting(call);
-  return calls_ = call;
+  completed_ = ++calls_;
 }
 
-void MpiCommunicator::wait(MPI_Request* request, std::string_view what, int64_t call) {
-  Backoff backoff;
+void MpiCommunicator::runCall(std::string_view what, const Team* team,
+                              const std::function<void(int64_t)>& body) {
+  const auto turn = takeTurn(what);
+  const int64_t call = beginCall(what, team);
   try {
-    while (!step(request, what, call, backoff)) backoff.pause();
+    body(call);
   } catch (const PeerError&) {
     throw;  // the others know, or have been told
   } catch (const std::exception& error) {
@@ -186,18 +120,43 @@ void MpiCommunicator::wait(MPI_Request* request, std::string_view what, int64_t 
     reportFailure(concat("stopped waiting in ", what, " (call ", call, ")"));
     throw;
   }
+  const std::lock_guard lock(mutex_);
+  completed_ = call;
 }
 
-bool MpiCommunicator::step(MPI_Request* request, std::string_view what, int64_t call,
+std::unique_lock<std::timed_mutex> MpiCommunicator::takeTurn(std::string_view what) {
+  MESHFUSE_CHECK(!inOtherProcess(), what, ": process ", getpid(), " is a forked child of process ",
+                 process_, ", which is the member of the group. Communicate in the parent only.");
+  std::unique_lock turn(turn_, std::defer_lock);
+  while (!turn.try_lock_for(std::chrono::milliseconds(50))) checkInterrupt();
+  return turn;
+}
+
+int64_t MpiCommunicator::beginCall(std::string_view what, const Team* team) {
+  const std::lock_guard lock(mutex_);
+  checkUsable(what);
+  awaited_.assign(team != nullptr ? static_cast<size_t>(size_) : 0, false);
+  if (team != nullptr)
+    for (const int64_t d : team->devices) awaited_[static_cast<size_t>(d)] = true;
+  control_.poll();
+  control_.poll();  // twice: the first may only have moved MPI on, without seeing what that brought
+  const int64_t call = calls_ + 1;
+  throwIfPeerGone(what, call);
+  if (someoneWaitsIn(call)) announceWaiting(call);
+  return calls_ = call;
+}
+
+void MpiCommunicator::wait(const std::function<bool()>& done, std::string_view what, int64_t call,
+                           double busy) {
+  Backoff backoff(busy);
+  while (!step(done, what, call, backoff)) backoff.pause();
+}
+
+bool MpiCommunicator::step(const std::function<bool()>& done, std::string_view what, int64_t call,
                            const Backoff& backoff) {
   const std::lock_guard lock(mutex_);
   checkUsable(what);
-  int done = 0;
-  checkMpi(MPI_Test(request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-  if (done != 0) {
-    completed_ = call;
-    return true;
-  }
+  if (done()) return true;
   if (backoff.spinning()) return false;
   control_.poll();
   throwIfPeerGone(what, call);
@@ -205,6 +164,10 @@ bool MpiCommunicator::step(MPI_Request* request, std::string_view what, int64_t 
     announceWaiting(call);
   if (backoff.elapsed() > timeout_) giveUp(what, call);
   return false;
+}
+
+bool MpiCommunicator::isAwaited(int r) const {
+  return r != self() && (awaited_.empty() || awaited_[static_cast<size_t>(r)]);
 }
 
 bool MpiCommunicator::someoneWaitsIn(int64_t call) const {
@@ -234,13 +197,15 @@ void MpiCommunicator::throwIfPeerGone(std::string_view what, int64_t call) {
     for (int r = 0; r < size_; ++r) {
       const MpiControl::Peer& peer = control_.peers()[static_cast<size_t>(r)];
       // One that has completed this call did its part in it: the call can still succeed.
-      if (peer.completed < call && guilty(peer)) closeBecauseOf(r, peer, what, call);
+      if (peer.completed < call && guilty(r, peer)) closeBecauseOf(r, peer, what, call);
     }
   };
   // The cause first, and last those who left because of another.
-  blame([](const MpiControl::Peer& peer) { return peer.failed; });
-  blame([](const MpiControl::Peer& peer) { return peer.left && peer.culprit < 0; });
-  blame([](const MpiControl::Peer& peer) { return peer.left; });
+  // A failed rank is not always in the team, but a member may wait for it in another one.
+  using Peer = MpiControl::Peer;
+  blame([](int, const Peer& peer) { return peer.failed; });
+  blame([this](int r, const Peer& peer) { return peer.left && peer.culprit < 0 && isAwaited(r); });
+  blame([this](int r, const Peer& peer) { return peer.left && isAwaited(r); });
   throwIfRefused(what, call);
 }
 
@@ -266,6 +231,8 @@ void MpiCommunicator::closeBecauseOf(int r, const MpiControl::Peer& peer, std::s
   if (!peer.failed) {
     const std::string fact = concat("rank ", r, " left the group after ", peer.completed,
                                     " calls because its program ended");
+    // Ranks that wait for this one in another team don't wait for that rank.
+    if (!awaited_.empty()) control_.announce(MpiControl::Kind::Failure, completed_, r, fact);
     close(r, fact,
           concat(what, ": ", fact, here,
                  "All ranks must make the same calls: look for a branch that only some take."));
@@ -283,7 +250,7 @@ void MpiCommunicator::giveUp(std::string_view what, int64_t call) {
   std::vector<int> missing;
   for (int r = 0; r < size_; ++r) {
     const MpiControl::Peer& peer = control_.peers()[static_cast<size_t>(r)];
-    if (r != self() && std::max(peer.waiting_in, peer.completed) < call) missing.push_back(r);
+    if (isAwaited(r) && std::max(peer.waiting_in, peer.completed) < call) missing.push_back(r);
   }
   const std::string who = missing.empty() ? "no rank in particular" : listRanks(missing);
   const int culprit = missing.empty() ? -1 : missing.front();
@@ -391,7 +358,6 @@ bool MpiCommunicator::othersLeft() {
   return true;
 }
 
-}  // namespace
 }  // namespace meshfuse
 
 extern "C" meshfuse::Communicator* meshfuseMakeMpiCommunicator() {

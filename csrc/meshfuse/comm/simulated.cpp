@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // All ranks in this process, run in lock-step by one thread: they never wait for one another.
 #include <meshfuse/base/error.h>
-#include <meshfuse/comm/communicator.h>
+#include <meshfuse/comm/collective_call.h>
+#include <meshfuse/comm/reduction.h>
 
+#include <cstring>
 #include <numeric>
+
+#include <ATen/core/Tensor.h>
 
 namespace meshfuse {
 namespace {
@@ -22,6 +26,13 @@ class SimulatedCommunicator final : public Communicator {
   bool isAvailable() const override { return false; }
   void barrier() override {}
 
+ protected:
+  void runTransfers(const CollectiveCall& call, std::span<const Transfer> transfers) override;
+  void runBroadcast(const CollectiveCall& call, int64_t root) override;
+  void runAllReduce(const CollectiveCall& call, ReduceKind kind) override;
+  void runReduceScatter(const CollectiveCall& call, ReduceKind kind) override;
+  void runReduce(const CollectiveCall& call, int64_t root, ReduceKind kind) override;
+
  private:
   int64_t onlyRank(std::string_view what) const {
     MESHFUSE_CHECK(
@@ -35,6 +46,46 @@ class SimulatedCommunicator final : public Communicator {
   }
   std::vector<int64_t> ranks_;
 };
+
+std::byte* bytes(const at::Tensor& t) { return static_cast<std::byte*>(t.mutable_data_ptr()); }
+
+/// Reduces elements [begin, begin + count) of all `in` into `out`.
+void reduceAll(std::byte* out, const CollectiveCall& call, int64_t begin, int64_t count,
+               ReduceKind kind) {
+  std::vector<const std::byte*> terms;
+  for (const at::Tensor& t : call.in)
+    terms.push_back(static_cast<const std::byte*>(t.const_data_ptr()) +
+                    begin * static_cast<int64_t>(t.element_size()));
+  reduceInOrder(out, terms, count, call.in[0].scalar_type(), kind);
+}
+
+// All members are local, so all pointers are there, and tensors and places of the team correspond.
+void SimulatedCommunicator::runTransfers(const CollectiveCall&,
+                                         std::span<const Transfer> transfers) {
+  for (const Transfer& t : transfers) std::memcpy(t.target, t.source, static_cast<size_t>(t.bytes));
+}
+
+void SimulatedCommunicator::runBroadcast(const CollectiveCall& call, int64_t root) {
+  const at::Tensor& source = call.in[static_cast<size_t>(root)];
+  for (const at::Tensor& t : call.out)
+    if (!t.is_same(source) && t.const_data_ptr() != source.const_data_ptr())
+      std::memcpy(bytes(t), source.const_data_ptr(), source.nbytes());
+}
+
+void SimulatedCommunicator::runAllReduce(const CollectiveCall& call, ReduceKind kind) {
+  reduceAll(bytes(call.out[0]), call, 0, call.in[0].numel(), kind);
+  runBroadcast(call, 0);
+}
+
+void SimulatedCommunicator::runReduceScatter(const CollectiveCall& call, ReduceKind kind) {
+  const int64_t count = call.out[0].numel();
+  for (size_t i = 0; i < call.out.size(); ++i)
+    reduceAll(bytes(call.out[i]), call, static_cast<int64_t>(i) * count, count, kind);
+}
+
+void SimulatedCommunicator::runReduce(const CollectiveCall& call, int64_t, ReduceKind kind) {
+  reduceAll(bytes(call.out[0]), call, 0, call.in[0].numel(), kind);
+}
 
 }  // namespace
 

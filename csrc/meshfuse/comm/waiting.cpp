@@ -3,8 +3,11 @@
 #include <meshfuse/comm/communicator.h>
 #include <meshfuse/comm/waiting.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -56,6 +59,22 @@ double communicationTimeout() {
   return seconds;
 }
 
+int64_t messagePieceBytes() {
+  constexpr int64_t kDefault = int64_t{1} << 30;
+  const char* text = std::getenv("MESHFUSE_MESSAGE_PIECE_BYTES");
+  if (text == nullptr || *text == '\0') return kDefault;
+  int64_t value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  MESHFUSE_CHECK(error == std::errc{} && stop == end && value > 0 &&
+                     value <= std::numeric_limits<int32_t>::max(),
+                 "MESHFUSE_MESSAGE_PIECE_BYTES: \"", text,
+                 "\" is not a positive integer below 2^31. Set it to a number of bytes such as "
+                 "1048576, or unset it for the default of ",
+                 kDefault, ".");
+  return value;
+}
+
 void Backoff::pause() {
   using std::chrono::microseconds;
   elapsed_ = std::chrono::duration<double>(Clock::now() - start_).count();
@@ -64,10 +83,10 @@ void Backoff::pause() {
     checkInterrupt();
     next_check_ = elapsed_ + 0.05;
   }
-  if (elapsed_ < 2e-3) {
+  if (elapsed_ < 2e-3 + busy_) {
     std::this_thread::yield();
   } else {
-    std::this_thread::sleep_for(microseconds(elapsed_ < 0.1 ? 50 : 500));
+    std::this_thread::sleep_for(microseconds(elapsed_ < 0.1 + busy_ ? 50 : 500));
   }
 }
 

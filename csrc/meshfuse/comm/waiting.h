@@ -8,6 +8,8 @@ namespace meshfuse {
 /// Paces a polling loop. The first 50 us cost no latency; later pauses stay under 1 ms.
 class Backoff {
  public:
+  /// `busy`: seconds in which the polling itself is expected to do work, so that it never sleeps.
+  explicit Backoff(double busy = 0) : busy_(busy) {}
   /// Returns after a pause that grows with the time waited. Calls checkInterrupt() (which may
   /// throw) about every 50 ms.
   void pause();
@@ -20,6 +22,7 @@ class Backoff {
   using Clock = std::chrono::steady_clock;
   Clock::time_point start_ = Clock::now();
   double elapsed_ = 0;
+  double busy_;
   double next_check_ = 0.05;
 };
 

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a backend gets to know of one call of a collective.
+#pragma once
+#include <meshfuse/comm/communicator.h>
+
+#include <cstddef>
+
+namespace meshfuse {
+
+/// Checked arguments. `out` and `in` are the same where a collective works in place.
+struct CollectiveCall {
+  std::string_view what;  // "allReduce": for messages
+  const Team& team;
+  std::span<const int64_t> local;  // places in the team of its local members, ascending
+  LocalTensors out, in;
+};
+
+/// Bytes that one rank gives to another, or to itself.
+struct Transfer {
+  int64_t from, to;         // device ids
+  const std::byte* source;  // nullptr where `from` is not local
+  std::byte* target;        // nullptr where `to` is not local
+  int64_t bytes;            // at least 1
+};
+
+}  // namespace meshfuse
