@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import torch  # loads the libraries that the extension needs
 
-from . import _C
+_REBUILD = "Rebuild it: pip install --no-build-isolation --force-reinstall --no-deps meshfuse"
+
+try:
+    from . import _C
+except ImportError as error:
+    # Another torch often lacks symbols of the one that the extension was built with.
+    raise ImportError(
+        f"meshfuse's extension does not load with torch {torch.__version__}: {error}. {_REBUILD}"
+    ) from error
 
 
 def _check_torch() -> None:
     built, running = _C.torch_version, torch.__version__
     if built.split(".")[:2] != running.split(".")[:2]:
         raise ImportError(
-            f"meshfuse was built against torch {built}, but torch {running} is installed. "
-            "Rebuild it: pip install --no-build-isolation --force-reinstall --no-deps meshfuse"
+            f"meshfuse was built against torch {built}, but torch {running} is installed. {_REBUILD}"
         )
 
 

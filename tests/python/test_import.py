@@ -166,3 +166,22 @@ def test_run_pass():
         assert "neg" in meshfuse._C.run_pass(fd.ir(), name)
     with pytest.raises(RuntimeError, match=meshfuse._C.pipeline()[0]):
         meshfuse._C.run_pass(fd.ir(), "colour")
+
+
+def test_extension_that_does_not_load_says_the_cure(tmp_path):
+    """A build for another torch fails with the command that mends it."""
+    package = tmp_path / "meshfuse"
+    package.mkdir()
+    source = Path(meshfuse.__file__).parent
+    for file in source.glob("*.py"):
+        (package / file.name).write_text(file.read_text())
+    (package / "_C.py").write_text("raise ImportError('undefined symbol: at_something')")
+    run = subprocess.run(
+        [sys.executable, "-c", "import meshfuse"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode != 0
+    assert "undefined symbol: at_something. Rebuild it: pip install" in run.stderr
