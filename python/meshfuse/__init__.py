@@ -20,7 +20,8 @@ def _check_torch() -> None:
     built, running = _C.torch_version, torch.__version__
     if built.split(".")[:2] != running.split(".")[:2]:
         raise ImportError(
-            f"meshfuse was built against torch {built}, but torch {running} is installed. {_REBUILD}"
+            f"meshfuse was built against torch {built}, but torch {running} is installed. "
+            f"{_REBUILD}"
         )
 
 

@@ -286,9 +286,8 @@ void MpiCommunicator::runAllReduce(const CollectiveCall& call, ReduceKind kind) 
   const int64_t n = call.team.size(), total = call.in[0].numel();
   const auto width = static_cast<int64_t>(call.in[0].element_size());
   if (total * width * (n - 1) <= kShortReduction)
-    return runReduction(call, kind, {.share = [&](int64_t, int64_t) {
-                          return std::pair{int64_t{0}, total};
-                        }});
+    return runReduction(call, kind,
+                        {.share = [&](int64_t, int64_t) { return std::pair{int64_t{0}, total}; }});
   const int64_t window = std::max(kRoundBytes / width, int64_t{1}) * n;
   runReduction(call, kind,
                {.share =

@@ -105,7 +105,8 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
   const std::vector<InputValue> representative = representativeInputs(inputs, comm);
   const auto plan = planFor(representative, comm);
   for (size_t r = 0; r < inputs.size(); ++r) {
-    if (!plan->signature.matches(inputs[r])) checkAgreement(*plan, representative, inputs[r], devices[r]);
+    if (!plan->signature.matches(inputs[r]))
+      checkAgreement(*plan, representative, inputs[r], devices[r]);
   }
   if (plan->has_dynamic_scalars) checkScalars(inputs, devices);
   return Executor::run(*plan, comm, inputs, stats_);
@@ -119,9 +120,10 @@ void FusionExecutorCache::checkScalars(std::span<const std::vector<InputValue>> 
       if (first == nullptr) continue;
       const auto* other = std::get_if<ScalarValue>(&inputs[r][i]);
       const std::string given = other == nullptr ? "a tensor" : meshfuse::toString(*other);
-      MESHFUSE_CHECK(other != nullptr && given == meshfuse::toString(*first), "execute: scalar input ",
-                     i, " is ", meshfuse::toString(*first), " on device ", devices[0], " but ", given,
-                     " on device ", devices[r], ". Give all devices the same number.");
+      MESHFUSE_CHECK(other != nullptr && given == meshfuse::toString(*first),
+                     "execute: scalar input ", i, " is ", meshfuse::toString(*first), " on device ",
+                     devices[0], " but ", given, " on device ", devices[r],
+                     ". Give all devices the same number.");
     }
   }
 }
@@ -158,11 +160,12 @@ void FusionExecutorCache::checkAgreement(const Plan& plan,
     MESHFUSE_CHECK(tensor != nullptr, "Expected input ", i, ", ", toString(*tv),
                    ", to be an at::Tensor but device ", device, " was given a scalar.");
     const at::Tensor& other = std::get<at::Tensor>(representative[i]);
-    MESHFUSE_CHECK(tensor->layout() == at::kStrided && tensor->device() == other.device(),
-                   "execute: Inputs are not all on the same device or don't match selection! Input ",
-                   i, " (", at(*tv), ") of device ", device, " is on ", tensor->device().str(),
-                   ", that of another one on ", other.device().str(),
-                   ". Move all inputs to one device, as dense tensors.");
+    MESHFUSE_CHECK(
+        tensor->layout() == at::kStrided && tensor->device() == other.device(),
+        "execute: Inputs are not all on the same device or don't match selection! Input ", i, " (",
+        at(*tv), ") of device ", device, " is on ", tensor->device().str(),
+        ", that of another one on ", other.device().str(),
+        ". Move all inputs to one device, as dense tensors.");
     try {
       evaluator.bind(*tv, *tensor, static_cast<int64_t>(i));
     } catch (Error& error) {
