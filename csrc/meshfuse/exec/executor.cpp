@@ -2,6 +2,7 @@
 // The loop over a plan's steps, and the frame around every evaluation: sizes, layout and type of a
 // result are what the allocation domain says (semantics 4).
 #include <meshfuse/base/error.h>
+#include <meshfuse/exec/communicate.h>
 #include <meshfuse/exec/executor.h>
 #include <meshfuse/ops/torch_types.h>
 
@@ -79,6 +80,16 @@ class DeviceRun {
     for (const Slot s : step.free_after) slot(s).reset();
   }
 
+  bool takesPart(const Step& step) const { return step.mesh == nullptr || step.mesh->has(device_); }
+  int64_t device() const { return device_; }
+  const at::Tensor& operand(const Step& step) { return slot(step.in[0]); }
+  /// Takes the result of a communication step.
+  void receive(const Step& step, at::Tensor result) {
+    slot(step.out[0]) = std::move(result);
+    conform(slot(step.out[0]), step.call.want(0), step.call.resultType(0), step, stats_);
+    for (const Slot s : step.free_after) slot(s).reset();
+  }
+
   std::vector<at::Tensor> outputs(const ExpressionEvaluator* scalars) {
     std::vector<at::Tensor> out;
     out.reserve(plan_.outputs.size());
@@ -145,6 +156,31 @@ class DeviceRun {
   std::vector<std::pair<int32_t, at::Tensor>> into_inputs_;
 };
 
+namespace {
+
+/// One step on all local devices.
+void runStep(const Step& step, Communicator& comm, std::span<DeviceRun* const> runs,
+             const ExpressionEvaluator* scalars) {
+  if (!step.communication) {
+    for (DeviceRun* run : runs) run->step(step, scalars);
+    return;
+  }
+  std::vector<DeviceRun*> members;
+  std::vector<int64_t> devices;
+  std::vector<at::Tensor> operands;
+  for (DeviceRun* run : runs) {
+    if (!run->takesPart(step)) continue;
+    members.push_back(run);
+    devices.push_back(run->device());
+    operands.push_back(run->operand(step));
+  }
+  auto results = communicate(*step.communication, comm, devices, operands);
+  operands.clear();
+  for (size_t i = 0; i < members.size(); ++i) members[i]->receive(step, std::move(results[i]));
+}
+
+}  // namespace
+
 void Executor::setValues(OpCall& call, std::span<const size_t> params,
                          const ExpressionEvaluator& scalars) {
   for (const size_t p : params) {
@@ -178,7 +214,8 @@ std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicato
   outputs.reserve(devices.size());
   if (devices.size() == 1) {
     DeviceRun run(plan, devices[0], inputs[0], stats);
-    for (const Step& step : plan.steps) run.step(step, values);
+    DeviceRun* const alone[] = {&run};
+    for (const Step& step : plan.steps) runStep(step, comm, alone, values);
     outputs.push_back(run.outputs(values));
     run.writeInputs();
     ++stats.runs;
@@ -186,9 +223,9 @@ std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicato
   }
   std::deque<DeviceRun> runs;
   for (size_t i = 0; i < devices.size(); ++i) runs.emplace_back(plan, devices[i], inputs[i], stats);
-  for (const Step& step : plan.steps) {
-    for (DeviceRun& run : runs) run.step(step, values);
-  }
+  std::vector<DeviceRun*> all;
+  for (DeviceRun& run : runs) all.push_back(&run);
+  for (const Step& step : plan.steps) runStep(step, comm, all, values);
   for (DeviceRun& run : runs) outputs.push_back(run.outputs(values));
   for (DeviceRun& run : runs) run.writeInputs();
   ++stats.runs;

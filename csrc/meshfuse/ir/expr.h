@@ -5,6 +5,7 @@
 #include <meshfuse/ir/factor_map.h>
 #include <meshfuse/ir/tensor_view.h>
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -23,6 +24,14 @@ struct Constraint {
   Scalar a, b;
   int32_t tensor_a = -1, axis_a = -1;  // where they come from, for the message
   int32_t tensor_b = -1, axis_b = -1;
+};
+
+/// Why a pass inserted an operation: the user's operation that it serves, and what disagrees.
+struct Cause {
+  std::string op;                // name of the user's op
+  std::string tensor;            // its result
+  std::string reason;            // a sentence that names the tensors that disagree
+  std::vector<SourceLoc> lines;  // where they were annotated, then the operation itself
 };
 
 class Expr {
@@ -47,6 +56,9 @@ class Expr {
   const FactorMap& factors() const { return factors_; }
   const std::vector<Constraint>& constraints() const { return constraints_; }
   SourceLoc loc() const { return loc_; }
+  /// Set on operations that a pass inserted because of a resharding.
+  const std::optional<Cause>& cause() const { return cause_; }
+  void setCause(Cause cause) { cause_ = std::move(cause); }
 
  private:
   friend class Fusion;
@@ -57,6 +69,7 @@ class Expr {
   FactorMap factors_;
   std::vector<Constraint> constraints_;
   SourceLoc loc_;
+  std::optional<Cause> cause_;
 };
 
 }  // namespace meshfuse

@@ -203,6 +203,8 @@ std::unique_ptr<Fusion> Fusion::clone() const {
   auto copy = std::make_unique<Fusion>();
   copy->scalars_ = scalars_;
   copy->files_ = files_;
+  copy->strict = strict;
+  copy->uneven = uneven;
   for (const TensorView& tv : tensors_) {
     TensorView& now = copy->tensors_.emplace_back(copy.get(), tv.id_, tv.dtype_);
     now.input_ = tv.input_;
@@ -212,6 +214,8 @@ std::unique_ptr<Fusion> Fusion::clone() const {
     now.name_ = tv.name_;
     now.loc_ = tv.loc_;
     now.annotation_loc_ = tv.annotation_loc_;
+    now.mesh_origin_ = tv.mesh_origin_;
+    now.split_origins_ = tv.split_origins_;
     now.domain_.copyFrom(*copy, &now, tv.domain_);
     if (tv.mesh_ != nullptr) now.mesh_ = copy->internMesh(*tv.mesh_);
   }
@@ -234,6 +238,7 @@ std::unique_ptr<Fusion> Fusion::clone() const {
     now.factors_ = expr.factors_;
     now.constraints_ = expr.constraints_;
     now.loc_ = expr.loc_;
+    now.cause_ = expr.cause_;
     for (size_t i = 0; i < now.outputs_.size(); ++i) {
       if (expr.outputs_[i]->definition_ == &expr) now.outputs_[i]->definition_ = &now;
     }

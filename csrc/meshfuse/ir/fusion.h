@@ -86,6 +86,10 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
   std::string describe(SourceLoc loc) const;
   /// Line of the user's program that new tensors and operations get.
   SourceLoc current_loc;
+  /// Communication that no `set` of the user asks for is an error.
+  bool strict = false;
+  /// Extents that the devices do not divide are cut unevenly (semantics 5.7) instead of refused.
+  bool uneven = false;
 
  private:
   void checkOwn(const TensorView* tv, const char* what) const;

@@ -6,6 +6,7 @@
 #include <meshfuse/ir/device_mesh.h>
 #include <meshfuse/ir/tensor_domain.h>
 
+#include <array>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +20,13 @@ class Fusion;
 struct SourceLoc {
   int32_t file = -1;
   int32_t line = 0;
+};
+
+/// Where a tensor without annotation has its sharding from: the tensor whose split was repeated,
+/// and the factor (loop) of the operation between them along which it was.
+struct ShardingOrigin {
+  int32_t tensor = -1;  // -1: annotated by the user, or none
+  std::string factor;   // empty: only the mesh was taken over
 };
 
 class TensorView {
@@ -96,6 +104,16 @@ class TensorView {
   void setCpuScalar(bool flag) { cpu_scalar_ = flag; }
   SourceLoc loc() const { return loc_; }
   void setLoc(SourceLoc loc) { loc_ = loc; }
+  /// Where propagation took the mesh from.
+  const ShardingOrigin& meshOrigin() const { return mesh_origin_; }
+  void setMeshOrigin(ShardingOrigin origin) { mesh_origin_ = std::move(origin); }
+  /// Where propagation took the split over mesh axis `p` from.
+  const ShardingOrigin& splitOrigin(ParallelType p) const {
+    return split_origins_[static_cast<size_t>(meshAxisOffset(p))];
+  }
+  void setSplitOrigin(ParallelType p, ShardingOrigin origin) {
+    split_origins_[static_cast<size_t>(meshAxisOffset(p))] = std::move(origin);
+  }
   /// Where the mesh and the parallel axes were annotated.
   SourceLoc annotationLoc() const { return annotation_loc_; }
 
@@ -113,6 +131,8 @@ class TensorView {
   std::vector<Expr*> uses_;
   std::string name_;
   SourceLoc loc_, annotation_loc_;
+  ShardingOrigin mesh_origin_;
+  std::array<ShardingOrigin, kDeviceTypes.size()> split_origins_;  // x first
 };
 
 /// Name of a tensor for a message; recorded in the exception.

@@ -83,6 +83,17 @@ std::vector<int> LinearOp::referenceOrder(const OpCall& call) const {
   return {1, 0};
 }
 
+std::vector<TensorView*> LinearOp::withoutAddends(const OpCall& call) const {
+  if (!call.has(kBias) || call.ndim(kBias) > 1) return {};
+  const auto one = [&](std::string_view op, std::vector<Arg> args) {
+    return std::get<TensorView*>(callOp(call.fusion(), *findOp(op), std::move(args))[0]);
+  };
+  TensorView* product = one("linear", {call.tensor(kInput), call.tensor(kWeight), Arg{}});
+  TensorView* whole = one("add", {product, call.tensor(kBias)});
+  if (whole->dtype() != product->dtype()) whole = one("cast", {whole, product->dtype()});
+  return {product, whole};
+}
+
 void LinearOp::evaluate(const OpCall& call, const Operands& io) const {
   const at::Tensor& x = io[0];
   const bool has_bias = io.size() > 2;

@@ -11,6 +11,7 @@ struct LinearOp final : OpDef {
   FactorMap factors(const OpCall& call) const override;
   void evaluate(const OpCall& call, const Operands& operands) const override;
   std::vector<int> referenceOrder(const OpCall& call) const override;
+  std::vector<TensorView*> withoutAddends(const OpCall& call) const override;
 };
 
 }  // namespace meshfuse

@@ -144,6 +144,11 @@ struct OpDef {
   /// Whether every factor is Parallel with axes kept in order, so that the output of an op with no
   /// layout of its own follows its operand's memory order.
   virtual bool isPointwise() const { return false; }
+  /// The result is the operand; with another division over the mesh it is a communication.
+  virtual bool isIdentity() const { return false; }
+  /// For ops that add an operand to a sum of products: the operation without that operand, and the
+  /// finished result made from it; empty for other ops.
+  virtual std::vector<TensorView*> withoutAddends(const OpCall& call) const;
 
   const OpInfo& cachedInfo() const { return info_; }
   const std::string& name() const { return info_.name; }

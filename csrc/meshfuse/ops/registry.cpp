@@ -85,6 +85,7 @@ std::vector<int> OpDef::referenceOrder(const OpCall& call) const {
 }
 
 void OpDef::validate(const OpCall&) const {}
+std::vector<TensorView*> OpDef::withoutAddends(const OpCall&) const { return {}; }
 Scalar OpDef::onScalars(const OpCall&) const { return {}; }
 void OpDef::finish(const OpCall&, std::span<TensorView* const>) const {}
 

@@ -12,6 +12,7 @@ struct SetOp final : PointwiseOp {
             .doc = "The identity. With another sharding on the result it is a communication.",
             .is_view = true};
   }
+  bool isIdentity() const override { return true; }
   Scalar onScalars(const OpCall& call) const override { return call.scalar(0); }
   void evaluate(const OpCall&, const Operands& io) const override { io.out() = io[0]; }
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/op_def.h>
+#include <meshfuse/passes/communication.h>
 #include <meshfuse/passes/pass.h>
 #include <meshfuse/passes/projection.h>
 
@@ -48,6 +49,7 @@ static bool checkLocal(Fusion& fusion) {
   checkAllOrNone(fusion);
   for (const Expr* expr : fusion.exprs()) {
     checkMeshes(fusion, expr);
+    if (getCommunicationInfo(expr)) continue;
     for (const ParallelType p : kDeviceTypes) {
       const auto reason = whyNotLocal(expr, p);
       MESHFUSE_CHECK(!reason, expr->op().name(), ": ", at(expr->output(0)), describe(fusion, expr),

@@ -9,20 +9,6 @@
 namespace meshfuse {
 namespace {
 
-/// Memory order of `from` as a list of its non-reduction logical positions; empty when row-major or
-/// when it has none.
-std::vector<int64_t> memoryOrder(const TensorView* from) {
-  const auto layout = canonicalLayout(from);
-  if (!layout) return {};
-  const auto logical = from->domain().withoutReductions(from->domain().logical());
-  std::vector<int64_t> order;
-  for (const CanonicalAxis& axis : *layout) {
-    const auto it = std::ranges::find(logical, axis.id);
-    if (it != logical.end()) order.push_back(it - logical.begin());
-  }
-  return std::ranges::is_sorted(order) ? std::vector<int64_t>{} : order;
-}
-
 /// The output of a pointwise op whose memory order nobody set takes that of the operand asked first
 /// that has all its axes, so that an order travels on without a copy.
 bool inheritOrder(Expr* expr) {
@@ -36,13 +22,9 @@ bool inheritOrder(Expr* expr) {
                            return !in->domain().id(a)->isBroadcast();
                          });
     if (!has_all) continue;
-    const std::vector<int64_t> order = memoryOrder(in);
+    const std::vector<int64_t> order = strideOrderOf(in);
     if (order.empty()) return false;
-    std::vector<int64_t> stride_order(order.size());
-    for (size_t k = 0; k < order.size(); ++k) {
-      stride_order[static_cast<size_t>(order[k])] = static_cast<int64_t>(order.size() - 1 - k);
-    }
-    out->setStrideOrder(stride_order, "finalize-allocation");
+    out->setStrideOrder(order, "finalize-allocation");
     return true;
   }
   return false;

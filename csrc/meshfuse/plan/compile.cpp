@@ -2,6 +2,7 @@
 // From a Fusion (after the passes) and one set of inputs to a plan. Everything that can fail
 // because of sizes, types or devices fails here, before the first step runs.
 #include <meshfuse/base/error.h>
+#include <meshfuse/eval/domain_sizes.h>
 #include <meshfuse/ir/printer.h>
 #include <meshfuse/ops/torch_types.h>
 #include <meshfuse/plan/plan.h>
@@ -140,6 +141,7 @@ class PlanBuilder {
               .out = {},
               .free_after = {},
               .dynamic_scalars = {},
+              .communication = {},
               .text = toString(expr)};
     for (const TensorView* in : expr->inputs()) step.in.push_back(slotOf(in));
     const TensorView* first = expr->outputs().at(0);
@@ -158,6 +160,7 @@ class PlanBuilder {
     for (const TensorView* out : expr->outputs()) {
       aliasOf(out) = expr->op().cachedInfo().is_view ? aliasOf(expr->input(0)) : slotOf(out);
     }
+    if (runs_here) step.communication = communicationOf(expr);
     bindScalars(step);
     plan_->steps.push_back(std::move(step));
   }
@@ -173,6 +176,42 @@ class PlanBuilder {
                      ") is a piece of a reduction that is on no mesh axis. Parallelize it on the "
                      "mesh (mesh_x, ...), or leave the reduction in one piece.");
     }
+  }
+
+  std::optional<CommunicationStep> communicationOf(const Expr* expr) const {
+    const auto info = getCommunicationInfo(expr);
+    if (!info) return std::nullopt;
+    const TensorView *in = expr->input(0), *out = expr->output(0);
+    CommunicationStep step{.info = *info, .mesh = &in->getDeviceMesh(), .in = {}, .out = {}};
+    step.devices = step.mesh->size(info->mesh_axis);
+    const bool partial = info->kind == CommunicationKind::AllReduce ||
+                         info->kind == CommunicationKind::ReduceScatter;
+    if (partial) {
+      step.partial_axis = shardedAxis(in, info->mesh_axis)->logical;
+    } else {
+      step.in = digitOf(in, info->mesh_axis);
+    }
+    step.out = digitOf(out, info->mesh_axis);
+    return step;
+  }
+
+  /// Sizes on one device around the digit that tells devices apart on `p`.
+  ShardDigit digitOf(const TensorView* tv, ParallelType p) const {
+    const auto axis = shardedAxis(tv, p);
+    if (!axis) return {};
+    MESHFUSE_CHECK(!axis->through_merge, "communication: an axis of ", at(tv), " is divided over ",
+                   p, " through a merged axis. Split one of the axes instead of the merged one.");
+    const DomainSizes sizes = domainSizes(tv, evaluator().globalShape(tv),
+                                          [this](Scalar s) { return evaluator().evaluate(s); });
+    ShardDigit digit{.axis = axis->logical};
+    for (int32_t id = axis->id; const Transform* t = tv->domain().definition(id); id = t->in[0]) {
+      if (t->out[0] == id) {
+        digit.inner *= sizes.localOf(t->out[1]);
+      } else {
+        digit.outer *= sizes.localOf(t->out[0]);
+      }
+    }
+    return digit;
   }
 
   void bindScalars(Step& step) {
@@ -316,7 +355,12 @@ std::string Plan::toString() const {
   }
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
-    out << "step " << i << ": " << step.text;
+    out << "step " << i << ": ";
+    if (step.communication) {
+      out << name(step.communication->info.kind) << " over "
+          << pythonName(step.communication->info.mesh_axis) << ": ";
+    }
+    out << step.text;
     for (size_t k = 0; k < step.out.size(); ++k) {
       out << " -> slot " << step.out[k] << " sizes ";
       list(step.call.want(k).sizes);

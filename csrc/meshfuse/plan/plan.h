@@ -3,9 +3,11 @@
 #pragma once
 #include <meshfuse/eval/allocation.h>
 #include <meshfuse/ops/op_def.h>
+#include <meshfuse/passes/communication.h>
 #include <meshfuse/plan/signature.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,13 +15,30 @@ namespace meshfuse {
 
 using Slot = int32_t;
 
+/// One device axis of a local tensor, as part of a tensor axis: the axis has outer * devices *
+/// inner elements where it is whole, and this digit tells the devices apart.
+struct ShardDigit {
+  int64_t axis = -1;
+  int64_t outer = 1, inner = 1;
+};
+
+/// What a communication step does on each slice of the mesh along `info.mesh_axis`.
+struct CommunicationStep {
+  CommunicationInfo info;
+  const DeviceMesh* mesh = nullptr;
+  int64_t devices = 1;        // along the mesh axis
+  ShardDigit in, out;         // AllGather: in; LocalSlice, ReduceScatter: out; AllToAll: both
+  int64_t partial_axis = -1;  // AllReduce, ReduceScatter: the operand's axis of the partial results
+};
+
 struct Step {
   OpCall call;  // attributes, wanted layouts, values of constant scalars
   std::vector<Slot> in, out;
   std::vector<Slot> free_after;         // slots whose tensor is not read again
   std::vector<size_t> dynamic_scalars;  // parameters whose value depends on scalar inputs
   const DeviceMesh* mesh = nullptr;     // devices outside it skip the step
-  std::string text;                     // for plan() and messages
+  std::optional<CommunicationStep> communication;
+  std::string text;  // for plan() and messages
 };
 
 struct PlanOutput {

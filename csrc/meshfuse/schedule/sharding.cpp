@@ -157,6 +157,24 @@ std::optional<std::vector<CanonicalAxis>> canonicalLayout(const TensorView* tv) 
   return axes;
 }
 
+std::vector<int64_t> strideOrderOf(const TensorView* tv) {
+  const auto layout = canonicalLayout(tv);
+  if (!layout) return {};
+  const auto logical = tv->domain().withoutReductions(tv->domain().logical());
+  std::vector<int64_t> order(logical.size());
+  int64_t place = static_cast<int64_t>(logical.size());
+  bool row_major = true;
+  std::ptrdiff_t last = -1;
+  for (const CanonicalAxis& axis : *layout) {
+    const auto it = std::ranges::find(logical, axis.id);
+    if (it == logical.end()) continue;
+    order[static_cast<size_t>(it - logical.begin())] = --place;
+    row_major = row_major && it - logical.begin() > last;
+    last = it - logical.begin();
+  }
+  return row_major ? std::vector<int64_t>{} : order;
+}
+
 std::vector<bool> leadsToDevice(const TensorDomain& domain) {
   std::vector<bool> leads(domain.ids().size(), false);
   for (const int32_t i : domain.loop()) {

@@ -50,6 +50,10 @@ struct CanonicalAxis {
 };
 std::optional<std::vector<CanonicalAxis>> canonicalLayout(const TensorView* tv);
 
+/// The memory order as TensorView::setStrideOrder takes it; empty when it is row-major or when
+/// canonicalLayout has none.
+std::vector<int64_t> strideOrderOf(const TensorView* tv);
+
 /// Ids below which some loop axis is a device axis, as a mask over domain().ids().
 std::vector<bool> leadsToDevice(const TensorDomain& domain);
 
