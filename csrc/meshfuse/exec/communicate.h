@@ -9,10 +9,18 @@
 
 namespace meshfuse {
 
-/// Runs the step for the local devices of `comm` that are in its mesh: in[i] is the operand on
-/// devices[i]; returns the results in the same order, not yet in their wanted layout.
-std::vector<at::Tensor> communicate(const CommunicationStep& step, Communicator& comm,
-                                    std::span<const int64_t> devices,
-                                    std::span<const at::Tensor> in);
+/// One local device in a communication step.
+struct Participant {
+  int64_t device = -1;
+  at::Tensor operand;            // undefined where the device holds none
+  at::Tensor result;             // set by communicate() where the device gets one
+  const Layout* want = nullptr;  // of the result; sizes and strides
+};
+
+/// Runs the step for all local devices; every rank calls it, in the same order of steps. `options`:
+/// type and device of results on devices that have no operand. Results may not be in their wanted
+/// strides yet.
+void communicate(const CommunicationStep& step, Communicator& comm,
+                 std::span<Participant> participants, const at::TensorOptions& options);
 
 }  // namespace meshfuse

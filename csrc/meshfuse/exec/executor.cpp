@@ -80,14 +80,23 @@ class DeviceRun {
     for (const Slot s : step.free_after) slot(s).reset();
   }
 
-  bool takesPart(const Step& step) const { return step.mesh == nullptr || step.mesh->has(device_); }
   int64_t device() const { return device_; }
-  const at::Tensor& operand(const Step& step) { return slot(step.in[0]); }
-  /// Takes the result of a communication step.
+  /// What this device has for a communication step.
+  Participant participant(const Step& step) {
+    const CommunicationStep& how = *step.communication;
+    Participant p{.device = device_, .operand = {}, .result = {}, .want = &step.call.want(0)};
+    if (how.from->has(device_)) p.operand = slot(step.in[0]);
+    return p;
+  }
+  at::TensorOptions optionsFor(const Step& step) const {
+    return optionsOf(step.call.resultType(0));
+  }
+  /// Takes the result of a communication step, if this device gets one.
   void receive(const Step& step, at::Tensor result) {
+    for (const Slot s : step.free_after) slot(s).reset();
+    if (!result.defined()) return;
     slot(step.out[0]) = std::move(result);
     conform(slot(step.out[0]), step.call.want(0), step.call.resultType(0), step, stats_);
-    for (const Slot s : step.free_after) slot(s).reset();
   }
 
   std::vector<at::Tensor> outputs(const ExpressionEvaluator* scalars) {
@@ -165,18 +174,13 @@ void runStep(const Step& step, Communicator& comm, std::span<DeviceRun* const> r
     for (DeviceRun* run : runs) run->step(step, scalars);
     return;
   }
-  std::vector<DeviceRun*> members;
-  std::vector<int64_t> devices;
-  std::vector<at::Tensor> operands;
-  for (DeviceRun* run : runs) {
-    if (!run->takesPart(step)) continue;
-    members.push_back(run);
-    devices.push_back(run->device());
-    operands.push_back(run->operand(step));
+  c10::SmallVector<Participant, 8> participants;
+  for (DeviceRun* run : runs) participants.push_back(run->participant(step));
+  communicate(*step.communication, comm, participants, runs[0]->optionsFor(step));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    participants[i].operand.reset();
+    runs[i]->receive(step, std::move(participants[i].result));
   }
-  auto results = communicate(*step.communication, comm, devices, operands);
-  operands.clear();
-  for (size_t i = 0; i < members.size(); ++i) members[i]->receive(step, std::move(results[i]));
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/communication.h>
 #include <meshfuse/passes/projection.h>
+#include <meshfuse/schedule/sharding.h>
+
+#include <algorithm>
 
 namespace meshfuse {
 namespace {
@@ -23,17 +26,85 @@ std::optional<CommunicationKind> kindOf(const Expr* expr, const OperandProjectio
   return in.split ? CommunicationKind::AllGather : CommunicationKind::LocalSlice;
 }
 
+std::optional<ParallelType> dividedOver(const TensorView* tv) {
+  for (const ParallelType p : kDeviceTypes) {
+    if (hasSeveralDevices(tv, p) && shardedAxis(tv, p)) return p;
+  }
+  return std::nullopt;
+}
+
+/// Between two meshes: an identity, or a reduction of partial results to the devices of another
+/// mesh.
+std::optional<CommunicationInfo> betweenMeshes(const Expr* expr) {
+  const TensorView *in = expr->input(0), *out = expr->output(0);
+  CommunicationInfo info{.reduce = expr->op().reduceKind(), .between_meshes = true};
+  const auto from = dividedOver(in), to = dividedOver(out);
+  info.mesh_axis = from.value_or(to.value_or(ParallelType::DIDx));
+  if (!expr->op().isIdentity()) {
+    if (to || !from) return std::nullopt;
+    for (const ParallelType p : kDeviceTypes) {
+      const auto rows = project(expr, p);
+      const bool divided = hasSeveralDevices(in, p) && shardedAxis(in, p);
+      if (divided && !(p == *from && isPartialState(rows[0], rows[1]))) return std::nullopt;
+    }
+    info.kind = CommunicationKind::Reduce;
+    return info;
+  }
+  const auto& receivers = out->getDeviceMesh().vector();
+  const bool all_have = std::ranges::all_of(
+      receivers, [&](int64_t device) { return in->getDeviceMesh().has(device); });
+  if (!from && all_have) {
+    info.kind = CommunicationKind::LocalSlice;
+  } else if (from) {
+    info.kind = to ? CommunicationKind::SendRecv : CommunicationKind::Gather;
+  } else {
+    info.kind = to ? CommunicationKind::Scatter : CommunicationKind::Broadcast;
+  }
+  return info;
+}
+
 }  // namespace
 
 std::string_view name(CommunicationKind kind) {
-  constexpr std::array<std::string_view, 5> kNames = {"all-reduce", "all-gather", "reduce-scatter",
-                                                      "all-to-all", "local slice"};
+  constexpr std::array<std::string_view, 10> kNames = {
+      "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "local slice",
+      "broadcast",  "gather",     "scatter",        "reduce",     "send-recv"};
   return kNames[static_cast<size_t>(kind)];
+}
+
+int64_t bitsOf(DataType type) {
+  switch (type) {
+    case DataType::ComplexDouble:
+      return 128;
+    case DataType::Double:
+    case DataType::Int:
+    case DataType::UInt64:
+    case DataType::Index:
+    case DataType::ComplexFloat:
+      return 64;
+    case DataType::Float:
+    case DataType::Int32:
+      return 32;
+    case DataType::Half:
+    case DataType::BFloat16:
+      return 16;
+    case DataType::Float4_e2m1fn:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+bool hasSeveralDevices(const TensorView* tv, ParallelType p) {
+  return tv->hasDeviceMesh() && tv->getDeviceMesh().hasParallelType(p) &&
+         tv->getDeviceMesh().size(p) > 1;
 }
 
 std::optional<CommunicationInfo> getCommunicationInfo(const Expr* expr) {
   if (expr->inputs().size() != 1 || expr->outputs().size() != 1) return std::nullopt;
-  if (!(expr->input(0)->getDeviceMesh() == expr->output(0)->getDeviceMesh())) return std::nullopt;
+  const TensorView *in = expr->input(0), *out = expr->output(0);
+  if (!in->hasDeviceMesh() || !out->hasDeviceMesh()) return std::nullopt;
+  if (!(in->getDeviceMesh() == out->getDeviceMesh())) return betweenMeshes(expr);
   std::optional<CommunicationInfo> found;
   for (const ParallelType p : kDeviceTypes) {
     if (!whyNotLocal(expr, p)) continue;
@@ -41,7 +112,7 @@ std::optional<CommunicationInfo> getCommunicationInfo(const Expr* expr) {
     const auto rows = project(expr, p);
     const auto kind = kindOf(expr, rows[0], rows[1]);
     if (!kind) return std::nullopt;
-    found = CommunicationInfo{*kind, p, expr->op().reduceKind()};
+    found = CommunicationInfo{.kind = *kind, .mesh_axis = p, .reduce = expr->op().reduceKind()};
   }
   return found;
 }

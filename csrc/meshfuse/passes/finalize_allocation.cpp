@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/op_def.h>
+#include <meshfuse/passes/communication.h>
 #include <meshfuse/passes/pass.h>
 #include <meshfuse/schedule/sharding.h>
 
@@ -28,6 +29,31 @@ bool inheritOrder(Expr* expr) {
     return true;
   }
   return false;
+}
+
+/// The cut axis of a gather or reduce-scatter is outermost in memory, which saves copies, unless
+/// the user has set the result's memory order (semantics 6).
+bool cutAxisOutermost(const Expr* expr) {
+  const auto info = getCommunicationInfo(expr);
+  if (!info || info->between_meshes) return false;
+  TensorView* out = expr->output(0);
+  const bool gathers = info->kind == CommunicationKind::AllGather;
+  if (out->hasAllocation() || (!gathers && info->kind != CommunicationKind::ReduceScatter)) {
+    return false;
+  }
+  const auto cut = shardedAxis(gathers ? expr->input(0) : out, info->mesh_axis);
+  if (!cut || cut->logical <= 0) return false;
+  const bool outer_first = cut->path.empty() || (cut->path.size() == 1 && cut->path[0].outer_half);
+  if (!outer_first) return false;
+  const auto n = static_cast<size_t>(out->ndim());
+  std::vector<int64_t> order(n);  // place of each axis, 0 innermost
+  int64_t place = static_cast<int64_t>(n) - 1;
+  order[static_cast<size_t>(cut->logical)] = place--;
+  for (size_t i = 0; i < n; ++i) {
+    if (i != static_cast<size_t>(cut->logical)) order[i] = place--;
+  }
+  out->setStrideOrder(order, "finalize-allocation");
+  return true;
 }
 
 /// Parallel axes first (stream, z, y, x), the rest in order.
@@ -59,7 +85,8 @@ void checkAgreement(const TensorView* tv) {
 
 static bool finalizeAllocation(Fusion& fusion) {
   bool changed = false;
-  for (Expr* expr : fusion.exprs()) changed = inheritOrder(expr) || changed;
+  for (Expr* expr : fusion.exprs())
+    changed = cutAxisOutermost(expr) || inheritOrder(expr) || changed;
   for (TensorView* tv : fusion.usedTvs()) {
     changed = alignAllocationWithLoop(tv) || changed;
     changed = orderLoop(tv) || changed;

@@ -160,7 +160,7 @@ class PlanBuilder {
     for (const TensorView* out : expr->outputs()) {
       aliasOf(out) = expr->op().cachedInfo().is_view ? aliasOf(expr->input(0)) : slotOf(out);
     }
-    if (runs_here) step.communication = communicationOf(expr);
+    step.communication = communicationOf(expr);
     bindScalars(step);
     plan_->steps.push_back(std::move(step));
   }
@@ -182,17 +182,82 @@ class PlanBuilder {
     const auto info = getCommunicationInfo(expr);
     if (!info) return std::nullopt;
     const TensorView *in = expr->input(0), *out = expr->output(0);
-    CommunicationStep step{.info = *info, .mesh = &in->getDeviceMesh(), .in = {}, .out = {}};
-    step.devices = step.mesh->size(info->mesh_axis);
-    const bool partial = info->kind == CommunicationKind::AllReduce ||
-                         info->kind == CommunicationKind::ReduceScatter;
-    if (partial) {
-      step.partial_axis = shardedAxis(in, info->mesh_axis)->logical;
+    CommunicationStep step{.info = *info,
+                           .from = &in->getDeviceMesh(),
+                           .to = &out->getDeviceMesh(),
+                           .teams = {},
+                           .in = {},
+                           .out = {},
+                           .pieces = {}};
+    // A rank outside may not know the sizes; it has no part in the messages, but counts the call.
+    const bool takes_part = holds(*step.from) || holds(*step.to) || (knows(in) && knows(out));
+    if (info->kind == CommunicationKind::Broadcast) {
+      step.teams.push_back(receiversOf(step, step.from->at(0)));
+    } else if (info->kind == CommunicationKind::Reduce) {
+      planReduce(step, in);
+    } else if (info->between_meshes) {
+      if (takes_part) step.pieces = planExchange(in, out, evaluator().globalShape(in), lookup());
     } else {
-      step.in = digitOf(in, info->mesh_axis);
+      planTeams(step, in, out, takes_part);
     }
-    step.out = digitOf(out, info->mesh_axis);
     return step;
+  }
+
+  bool knows(const TensorView* tv) const {
+    return std::ranges::all_of(tv->getLogicalDomain(), [&](const IterDomain* id) {
+      return id->isReduction() || evaluator().evaluate(id->getMaybeExpandedExtent()).has_value();
+    });
+  }
+
+  ScalarLookup lookup() const {
+    return [this](Scalar s) { return evaluator().evaluate(s); };
+  }
+
+  /// Root and those devices of the result's mesh that do not have the whole tensor, root first.
+  static Team receiversOf(const CommunicationStep& step, int64_t root) {
+    Team team{{root}};
+    for (const int64_t device : step.to->vector()) {
+      const bool has = step.info.kind != CommunicationKind::Reduce && step.from->has(device);
+      if (device != root && !has) team.devices.push_back(device);
+    }
+    return team;
+  }
+
+  /// Partial results to the root, which is a receiver if it can be; then from there to the others.
+  static void planReduce(CommunicationStep& step, const TensorView* in) {
+    const auto& senders = step.from->vector();
+    const auto common =
+        std::ranges::find_if(senders, [&](int64_t device) { return step.to->has(device); });
+    const int64_t root = common == senders.end() ? senders[0] : *common;
+    Team team{step.from->getSlice(root, step.info.mesh_axis)};
+    step.root = std::ranges::find(team.devices, root) - team.devices.begin();
+    step.teams.push_back(std::move(team));
+    step.teams.push_back(receiversOf(step, root));
+    step.partial_axis = shardedAxis(in, step.info.mesh_axis)->logical;
+  }
+
+  void planTeams(CommunicationStep& step, const TensorView* in, const TensorView* out,
+                 bool takes_part) const {
+    const ParallelType p = step.info.mesh_axis;
+    step.devices = step.from->size(p);
+    const bool partial = step.info.kind == CommunicationKind::AllReduce ||
+                         step.info.kind == CommunicationKind::ReduceScatter;
+    for (const int64_t device : devices_) {
+      if (!step.from->has(device)) continue;
+      Team team{step.from->getSlice(device, p)};
+      if (std::ranges::find(step.teams, team) == step.teams.end()) step.teams.push_back(team);
+    }
+    if (step.teams.empty()) step.teams.push_back({step.from->getSlice(step.from->at(0), p)});
+    if (!takes_part) return;
+    if (partial) {
+      step.partial_axis = shardedAxis(in, p)->logical;
+    } else {
+      step.in = digitOf(in, p);
+    }
+    step.out = digitOf(out, p);
+    const bool one_axis =
+        step.info.kind == CommunicationKind::AllToAll && step.in.axis == step.out.axis;
+    if (one_axis) step.pieces = planExchange(in, out, evaluator().globalShape(in), lookup());
   }
 
   /// Sizes on one device around the digit that tells devices apart on `p`.
@@ -201,16 +266,18 @@ class PlanBuilder {
     if (!axis) return {};
     MESHFUSE_CHECK(!axis->through_merge, "communication: an axis of ", at(tv), " is divided over ",
                    p, " through a merged axis. Split one of the axes instead of the merged one.");
-    const DomainSizes sizes = domainSizes(tv, evaluator().globalShape(tv),
-                                          [this](Scalar s) { return evaluator().evaluate(s); });
+    const DomainSizes sizes = domainSizes(tv, evaluator().globalShape(tv), lookup());
     ShardDigit digit{.axis = axis->logical};
-    for (int32_t id = axis->id; const Transform* t = tv->domain().definition(id); id = t->in[0]) {
+    int32_t id = axis->id;
+    for (size_t i = 0; i < axis->path.size(); ++i, id = tv->domain().definition(id)->in[0]) {
+      const Transform* t = tv->domain().definition(id);
       if (t->out[0] == id) {
         digit.inner *= sizes.localOf(t->out[1]);
       } else {
         digit.outer *= sizes.localOf(t->out[0]);
       }
     }
+    digit.whole = digit.outer * digit.inner * tv->getDeviceMesh().size(p);
     return digit;
   }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A compiled program: a flat list of steps over numbered slots, for one signature of inputs.
 #pragma once
+#include <meshfuse/comm/communicator.h>
 #include <meshfuse/eval/allocation.h>
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/communication.h>
+#include <meshfuse/plan/exchange.h>
 #include <meshfuse/plan/signature.h>
 
 #include <memory>
@@ -15,20 +17,27 @@ namespace meshfuse {
 
 using Slot = int32_t;
 
-/// One device axis of a local tensor, as part of a tensor axis: the axis has outer * devices *
-/// inner elements where it is whole, and this digit tells the devices apart.
+/// One device axis of a local tensor, as part of a tensor axis: whole, the axis has outer * devices
+/// * inner elements, and this digit tells the devices apart. `whole` is smaller where the division
+/// is uneven (then outer is 1): the last devices have fewer elements.
 struct ShardDigit {
   int64_t axis = -1;
   int64_t outer = 1, inner = 1;
+  int64_t whole = 1;
 };
 
-/// What a communication step does on each slice of the mesh along `info.mesh_axis`.
+/// What a communication step does.
 struct CommunicationStep {
   CommunicationInfo info;
-  const DeviceMesh* mesh = nullptr;
-  int64_t devices = 1;        // along the mesh axis
+  const DeviceMesh* from = nullptr;  // devices that have the operand
+  const DeviceMesh* to = nullptr;    // devices that get the result
+  /// Teams in which local devices are; where there is none, any of the others. With a root: one.
+  std::vector<Team> teams;
+  int64_t devices = 1;        // of one team
   ShardDigit in, out;         // AllGather: in; LocalSlice, ReduceScatter: out; AllToAll: both
-  int64_t partial_axis = -1;  // AllReduce, ReduceScatter: the operand's axis of the partial results
+  int64_t partial_axis = -1;  // reductions: the operand's axis of the partial results
+  int64_t root = -1;          // Reduce: place in the first team
+  std::vector<Piece> pieces;  // of an exchange: between meshes, or of two digits on one axis
 };
 
 struct Step {
