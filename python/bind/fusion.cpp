@@ -101,6 +101,12 @@ void bindFusion(py::module_& module) {
            [](const FusionPtr& self, DataType dtype) {
              return ScalarHandle{self, self->scalars().symbol(dtype)};
            })
+      .def_property(
+          "uneven", [](const Fusion& self) { return self.uneven; },
+          [](Fusion& self, bool uneven) {
+            self.uneven = uneven;
+            self.bumpVersion();
+          })
       .def("clone", [](const Fusion& self) { return FusionPtr(self.clone()); })
       .def("ir", &irText)
       .def("print_math", &mathText, py::arg("from_outputs_only") = true)

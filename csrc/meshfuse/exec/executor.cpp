@@ -80,7 +80,7 @@ class DeviceRun {
     for (const Slot s : step.free_after) slot(s).reset();
   }
 
-  int64_t device() const { return device_; }
+  const Step& stepAt(size_t index) const { return plan_.steps[index]; }
   /// What this device has for a communication step.
   Participant participant(const Step& step) {
     const CommunicationStep& how = *step.communication;
@@ -168,18 +168,19 @@ class DeviceRun {
 namespace {
 
 /// One step on all local devices.
-void runStep(const Step& step, Communicator& comm, std::span<DeviceRun* const> runs,
+void runStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
              const ExpressionEvaluator* scalars) {
+  const Step& step = runs[0]->stepAt(index);
   if (!step.communication) {
-    for (DeviceRun* run : runs) run->step(step, scalars);
+    for (DeviceRun* run : runs) run->step(run->stepAt(index), scalars);
     return;
   }
   c10::SmallVector<Participant, 8> participants;
-  for (DeviceRun* run : runs) participants.push_back(run->participant(step));
+  for (DeviceRun* run : runs) participants.push_back(run->participant(run->stepAt(index)));
   communicate(*step.communication, comm, participants, runs[0]->optionsFor(step));
   for (size_t i = 0; i < runs.size(); ++i) {
     participants[i].operand.reset();
-    runs[i]->receive(step, std::move(participants[i].result));
+    runs[i]->receive(runs[i]->stepAt(index), std::move(participants[i].result));
   }
 }
 
@@ -196,9 +197,11 @@ void Executor::setValues(OpCall& call, std::span<const size_t> params,
   }
 }
 
-std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicator& comm,
+std::vector<std::vector<at::Tensor>> Executor::run(std::span<const Plan* const> plans,
+                                                   Communicator& comm,
                                                    std::span<const std::vector<InputValue>> inputs,
                                                    ExecutionStats& stats) {
+  const Plan& plan = *plans[0];
   // Results never require grad, so the autograd layers of the dispatcher are left out.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::optional<ExpressionEvaluator> scalars;
@@ -219,17 +222,19 @@ std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicato
   if (devices.size() == 1) {
     DeviceRun run(plan, devices[0], inputs[0], stats);
     DeviceRun* const alone[] = {&run};
-    for (const Step& step : plan.steps) runStep(step, comm, alone, values);
+    for (size_t i = 0; i < plan.steps.size(); ++i) runStep(i, comm, alone, values);
     outputs.push_back(run.outputs(values));
     run.writeInputs();
     ++stats.runs;
     return outputs;
   }
   std::deque<DeviceRun> runs;
-  for (size_t i = 0; i < devices.size(); ++i) runs.emplace_back(plan, devices[i], inputs[i], stats);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    runs.emplace_back(*plans[plans.size() == 1 ? 0 : i], devices[i], inputs[i], stats);
+  }
   std::vector<DeviceRun*> all;
   for (DeviceRun& run : runs) all.push_back(&run);
-  for (const Step& step : plan.steps) runStep(step, comm, all, values);
+  for (size_t i = 0; i < plan.steps.size(); ++i) runStep(i, comm, all, values);
   for (DeviceRun& run : runs) outputs.push_back(run.outputs(values));
   for (DeviceRun& run : runs) run.writeInputs();
   ++stats.runs;

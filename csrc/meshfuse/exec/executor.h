@@ -21,9 +21,11 @@ struct ExecutionStats {
 
 class Executor {
  public:
-  /// Runs a plan for the local ranks of `comm` in lock-step. `inputs[r]` are the inputs of local
-  /// rank r; returns their outputs. Never throws between two communications.
-  static std::vector<std::vector<at::Tensor>> run(const Plan& plan, Communicator& comm,
+  /// Runs a plan for the local ranks of `comm` in lock-step: the same for all, or one for each, of
+  /// the same steps. `inputs[r]` are the inputs of local rank r; returns their outputs. Never
+  /// throws between two communications.
+  static std::vector<std::vector<at::Tensor>> run(std::span<const Plan* const> plans,
+                                                  Communicator& comm,
                                                   std::span<const std::vector<InputValue>> inputs,
                                                   ExecutionStats& stats);
 
@@ -64,6 +66,9 @@ class FusionExecutorCache {
     int64_t size = 0, local = 0, first = 0;
     bool operator==(const Team&) const = default;
   };
+  /// Plans of an uneven program, one per local device.
+  std::vector<std::shared_ptr<const Plan>> plansPerDevice(
+      std::span<const std::vector<InputValue>> inputs, Communicator& comm);
   std::shared_ptr<const Plan> planFor(std::span<const InputValue> inputs, Communicator& comm);
   std::shared_ptr<const Plan> find(std::span<const InputValue> inputs, const Team& team);
   std::shared_ptr<const Fusion> compiledLocked();
@@ -81,7 +86,8 @@ class FusionExecutorCache {
   std::shared_ptr<const Fusion> compiled_;
   uint64_t compiled_version_ = 0;
   Team team_;
-  std::list<std::shared_ptr<const Plan>> plans_;  // most recently used first
+  std::list<std::shared_ptr<const Plan>> plans_;         // most recently used first
+  std::vector<std::shared_ptr<const Plan>> per_device_;  // of an uneven program, as run last
   std::unordered_multimap<size_t, std::list<std::shared_ptr<const Plan>>::iterator> index_;
   mutable std::mutex mutex_;
   ExecutionStats stats_;

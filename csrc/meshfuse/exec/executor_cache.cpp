@@ -38,6 +38,7 @@ std::shared_ptr<const Fusion> FusionExecutorCache::compiledLocked() {
   checkRunnable(*fusion_);
   std::shared_ptr<const Fusion> now = runPipeline(*fusion_);
   plans_.clear();
+  per_device_.clear();
   index_.clear();
   compiled_ = std::move(now);
   compiled_version_ = fusion_->version();
@@ -93,7 +94,30 @@ std::vector<at::Tensor> FusionExecutorCache::run(std::vector<InputValue> inputs)
                  ") there is no single device to run on. Use sim.run with global tensors, or "
                  "sim.execute with one list of inputs per device.");
   const auto plan = planFor(inputs, comm);
-  return std::move(Executor::run(*plan, comm, std::span(&inputs, 1), stats_)[0]);
+  const Plan* const plans[] = {plan.get()};
+  return std::move(Executor::run(plans, comm, std::span(&inputs, 1), stats_)[0]);
+}
+
+std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
+    std::span<const std::vector<InputValue>> inputs, Communicator& comm) {
+  const auto devices = comm.localRanks();
+  const Team team{comm.size(), static_cast<int64_t>(devices.size()), devices[0]};
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const Fusion> compiled = compiledLocked();
+  if (!(team == team_)) {
+    plans_.clear();
+    per_device_.clear();
+    index_.clear();
+    team_ = team;
+  }
+  per_device_.resize(devices.size());
+  for (size_t r = 0; r < devices.size(); ++r) {
+    if (per_device_[r] != nullptr && per_device_[r]->signature.matches(inputs[r])) continue;
+    per_device_[r] =
+        compile(compiled, inputs[r], Signature(inputs[r]), devices, comm.size(), devices[r]);
+    ++stats_.compiles;
+  }
+  return per_device_;
 }
 
 std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
@@ -102,6 +126,13 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
   MESHFUSE_CHECK(inputs.size() == devices.size(), "execute: ", inputs.size(),
                  " lists of inputs were given for ", devices.size(),
                  " devices. Give one list per device.");
+  if (fusion_->uneven) {
+    const auto plans = plansPerDevice(inputs, comm);
+    std::vector<const Plan*> list;
+    for (const auto& plan : plans) list.push_back(plan.get());
+    if (list[0]->has_dynamic_scalars) checkScalars(inputs, devices);
+    return Executor::run(list, comm, inputs, stats_);
+  }
   const std::vector<InputValue> representative = representativeInputs(inputs, comm);
   const auto plan = planFor(representative, comm);
   for (size_t r = 0; r < inputs.size(); ++r) {
@@ -109,7 +140,8 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
       checkAgreement(*plan, representative, inputs[r], devices[r]);
   }
   if (plan->has_dynamic_scalars) checkScalars(inputs, devices);
-  return Executor::run(*plan, comm, inputs, stats_);
+  const Plan* const plans[] = {plan.get()};
+  return Executor::run(plans, comm, inputs, stats_);
 }
 
 void FusionExecutorCache::checkScalars(std::span<const std::vector<InputValue>> inputs,
@@ -185,6 +217,7 @@ bool FusionExecutorCache::isCompiled(std::span<const InputValue> inputs) {
 
 std::shared_ptr<const Plan> FusionExecutorCache::lastPlan() const {
   const std::lock_guard lock(mutex_);
+  if (!per_device_.empty()) return per_device_.front();
   return plans_.empty() ? nullptr : plans_.front();
 }
 

@@ -17,17 +17,19 @@ namespace meshfuse {
 class PlanBuilder {
  public:
   PlanBuilder(std::shared_ptr<const Fusion> fusion, std::span<const InputValue> inputs,
-              std::span<const int64_t> devices, int64_t device_count)
+              std::span<const int64_t> devices, int64_t device_count, int64_t device)
       : fusion_(*fusion),
         inputs_(inputs),
         devices_(devices),
         device_count_(device_count),
+        device_(device),
         slot_of_(fusion->tensors().size(), -1),
         alias_of_(fusion->tensors().size(), -1),
         plan_(std::make_shared<Plan>(fusion)) {}
 
   std::shared_ptr<const Plan> build(Signature signature) {
     plan_->signature = std::move(signature);
+    if (fusion_.uneven) evaluator().setDevice(device_ < 0 ? devices_[0] : device_);
     exprs_ = fusion_.exprs();
     checkInputs();
     for (const Expr* expr : exprs_) {
@@ -93,7 +95,8 @@ class PlanBuilder {
                        ? toString(std::get<ScalarValue>(inputs_[static_cast<size_t>(position)]))
                        : "",
                    ". Pass a tensor for ", at(tv), ".");
-    const bool here = holds(tv->getDeviceMesh());
+    const bool here = holds(tv->getDeviceMesh()) && (device_ < 0 || tv->getDeviceMesh().empty() ||
+                                                     tv->getDeviceMesh().has(device_));
     MESHFUSE_CHECK(tensor->defined() || !here, "Expected input ", position, ", ", toString(tv),
                    ", to be a tensor, but got an undefined one. Pass a tensor for ", at(tv), ".");
     MESHFUSE_CHECK(
@@ -278,6 +281,10 @@ class PlanBuilder {
       }
     }
     digit.whole = digit.outer * digit.inner * tv->getDeviceMesh().size(p);
+    const Transform* cut = tv->domain().definition(axis->id);
+    if (axis->path.size() == 1 && tv->fusion()->uneven) {
+      digit.whole = std::min(digit.whole, sizes.globalOf(cut->in[0]));
+    }
     return digit;
   }
 
@@ -396,6 +403,7 @@ class PlanBuilder {
   std::span<const InputValue> inputs_;
   std::span<const int64_t> devices_;
   int64_t device_count_;
+  int64_t device_;  // whose sizes the plan is for; -1: those of all are equal
   std::vector<Slot> slot_of_;
   std::vector<Slot> alias_of_;  // by tensor: slot of the input or result whose memory it may share
   std::unordered_set<Slot> returned_;  // memory that a result returned to the caller has
@@ -405,8 +413,9 @@ class PlanBuilder {
 
 std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
                                     std::span<const InputValue> inputs, Signature signature,
-                                    std::span<const int64_t> local_devices, int64_t device_count) {
-  return PlanBuilder(std::move(fusion), inputs, local_devices, device_count)
+                                    std::span<const int64_t> local_devices, int64_t device_count,
+                                    int64_t device) {
+  return PlanBuilder(std::move(fusion), inputs, local_devices, device_count, device)
       .build(std::move(signature));
 }
 

@@ -77,9 +77,12 @@ struct Plan {
 };
 
 /// Compiles `fusion` (after the passes) for these inputs. Throws Error; everything that can fail
-/// for reasons of sizes fails here. `device_count`: devices that the communicator has.
+/// for reasons of sizes fails here. `device_count`: devices that the communicator has. `device`:
+/// the one whose inputs these are and whose sizes the plan is for, where those of several local
+/// devices differ (uneven programs).
 std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
                                     std::span<const InputValue> inputs, Signature signature,
-                                    std::span<const int64_t> local_devices, int64_t device_count);
+                                    std::span<const int64_t> local_devices, int64_t device_count,
+                                    int64_t device = -1);
 
 }  // namespace meshfuse
