@@ -165,6 +165,7 @@ void runStep(const Step& step, Communicator& comm, std::span<DeviceRun* const> r
     for (DeviceRun* run : runs) run->step(step, scalars);
     return;
   }
+  comm.agree();
   std::vector<DeviceRun*> members;
   std::vector<int64_t> devices;
   std::vector<at::Tensor> operands;
