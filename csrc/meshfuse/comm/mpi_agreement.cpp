@@ -26,6 +26,7 @@ MpiAgreement::MpiAgreement(MPI_Comm comm) : comm_(comm) {
 MpiAgreement::~MpiAgreement() {
   // MPI may still read what is not sent yet: better lost than freed.
   if (!sending_.empty()) new std::list<Sending>(std::move(sending_));
+  new std::vector<Slot>(std::move(slots_));
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -39,31 +40,56 @@ void MpiAgreement::send(int to, const Header& header, std::string_view text) {
            "MPI_Isend");
 }
 
+// On the way of every execution: without memory of its own.
+void MpiAgreement::sendFingerprint(int to, const Header& header) {
+  Slot& slot = slots_[next_slot_++ % slots_.size()];
+  int done = 0;
+  checkMpi(MPI_Test(&slot.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+  if (done == 0) return send(to, header, {});
+  slot.header = header;
+  checkMpi(MPI_Isend(&slot.header, sizeof slot.header, MPI_BYTE, to, kTag, comm_, &slot.request),
+           "MPI_Isend");
+}
+
 bool MpiAgreement::allSent() {
   std::erase_if(sending_, [](Sending& s) {
     int done = 0;
     checkMpi(MPI_Test(&s.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     return done != 0;
   });
-  return sending_.empty();
+  return sending_.empty() && std::ranges::all_of(slots_, [](Slot& slot) {
+           int done = 0;
+           checkMpi(MPI_Test(&slot.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+           return done != 0;
+         });
 }
 
-void MpiAgreement::poll() {
+int MpiAgreement::receive() {
+  int found = 0, count = 0;
+  MPI_Status status;
+  checkMpi(MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &found, &status), "MPI_Iprobe");
+  if (found == 0) return -1;
+  checkMpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
+  MESHFUSE_ASSERT(count >= static_cast<int>(sizeof(Header)), "agreement message of ", count,
+                  " bytes");
+  const int source = status.MPI_SOURCE;
+  Message& message = from(source).emplace_back();
+  auto* header = static_cast<Header*>(&message);
+  if (count == static_cast<int>(sizeof(Header))) {
+    checkMpi(MPI_Recv(header, count, MPI_BYTE, source, kTag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+    return source;
+  }
+  std::string bytes(static_cast<size_t>(count), '\0');
+  checkMpi(MPI_Recv(bytes.data(), count, MPI_BYTE, source, kTag, comm_, MPI_STATUS_IGNORE),
+           "MPI_Recv");
+  std::memcpy(header, bytes.data(), sizeof(Header));
+  message.text.assign(bytes, sizeof(Header));
+  return source;
+}
+
+void MpiAgreement::receiveAll() {
   if (!sending_.empty()) allSent();
-  for (;;) {
-    int found = 0, count = 0;
-    MPI_Status status;
-    checkMpi(MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &found, &status), "MPI_Iprobe");
-    if (found == 0) return;
-    checkMpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
-    std::string bytes(static_cast<size_t>(count), '\0');
-    checkMpi(
-        MPI_Recv(bytes.data(), count, MPI_BYTE, status.MPI_SOURCE, kTag, comm_, MPI_STATUS_IGNORE),
-        "MPI_Recv");
-    MESHFUSE_ASSERT(bytes.size() >= sizeof(Header), "agreement message of ", count, " bytes");
-    Message& message = from(status.MPI_SOURCE).emplace_back();
-    std::memcpy(static_cast<Header*>(&message), bytes.data(), sizeof(Header));
-    message.text.assign(bytes, sizeof(Header));
+  while (receive() >= 0) {
   }
 }
 
@@ -74,15 +100,17 @@ void MpiAgreement::begin(const Team& team, const Proposal& proposal) {
   members_.clear();
   quitter_ = {};
   statements_.clear();
+  different_ = false;
   std::fill(awaited_.begin(), awaited_.end(), false);
   for (const int64_t device : team.devices) {
     const auto member = static_cast<int>(device);
     if (member == rank_) continue;
     members_.push_back(member);
     awaited_[static_cast<size_t>(member)] = true;
-    send(member, {.number = ++number(member), .word = proposal.fingerprint(member)});
+    sendFingerprint(member, {.number = ++number(member), .word = proposal.fingerprint(member)});
   }
-  allSent();
+  missing_ = members_.size();
+  for (const int member : members_) look(member);
 }
 
 void MpiAgreement::refuse(const Team& team, std::string_view reason) {
@@ -91,7 +119,6 @@ void MpiAgreement::refuse(const Team& team, std::string_view reason) {
     if (member == rank_ || device >= static_cast<int64_t>(numbers_.size())) continue;
     send(member, {.number = ++number(member), .kind = Kind::Refused}, shortReason(reason));
   }
-  allSent();
 }
 
 void MpiAgreement::abandon(std::string_view reason, int64_t completed) {
@@ -102,46 +129,40 @@ void MpiAgreement::abandon(std::string_view reason, int64_t completed) {
           .kind = Kind::Abandoned},
          shortReason(reason));
   }
-  allSent();
   end();
 }
 
-bool MpiAgreement::look(int member) {
-  bool differs = false;
+/// Takes in what a member has sent so far.
+void MpiAgreement::look(int member) {
   for (auto& queue = from(member); !queue.empty(); queue.pop_front()) {
     const Message& front = queue.front();
     if (front.number < number(member)) continue;  // this rank gave that execution up
-    if (front.number > number(member)) return true;
-    switch (front.kind) {
-      case Kind::Fingerprint:
-        awaited_[static_cast<size_t>(member)] = false;
-        differs = differs || front.word != proposal_->fingerprint(member);
-        break;
-      case Kind::Refused:
-      case Kind::Abandoned:
-        quitter_ = {member, front.text};
-        return differs;
-      case Kind::Disagreed:
-        return true;
+    if (front.number > number(member) || front.kind == Kind::Disagreed) {
+      different_ = true;
+      return;
     }
+    if (front.kind != Kind::Fingerprint) {
+      quitter_ = {member, front.text};
+      return;
+    }
+    if (isAwaited(member)) --missing_;
+    awaited_[static_cast<size_t>(member)] = false;
+    different_ = different_ || front.word != proposal_->fingerprint(member);
   }
-  return differs;
 }
 
 MpiAgreement::Verdict MpiAgreement::check() {
-  poll();
-  bool different = false;
-  // All of them, even after a difference: who refused is the better reason, and must be the one
-  // that every member finds.
-  for (const int member : members_) different = look(member) || different;
-  if (quitter_.rank >= 0) return Verdict::GivenUp;
-  if (different) {
-    statements_.push_back({rank_, proposal_->describe()});
-    for (const int member : members_) tell(member);
-    return Verdict::Different;
+  while (true) {
+    if (quitter_.rank >= 0) return Verdict::GivenUp;
+    if (different_) break;
+    if (missing_ == 0) return Verdict::Agreed;
+    const int source = receive();
+    if (source < 0) return Verdict::Pending;
+    if (std::ranges::find(members_, source) != members_.end()) look(source);
   }
-  const bool all = std::ranges::none_of(members_, [this](int m) { return isAwaited(m); });
-  return all ? Verdict::Agreed : Verdict::Pending;
+  statements_.push_back({rank_, proposal_->describe()});
+  for (const int member : members_) tell(member);
+  return Verdict::Different;
 }
 
 // --- A difference --------------------------------------------------------------------------------
@@ -173,7 +194,7 @@ void MpiAgreement::hear(int member, const Message& message) {
 }
 
 MpiAgreement::Verdict MpiAgreement::compare() {
-  poll();
+  receiveAll();
   const std::vector<int> members = members_;  // hearing one may add others
   for (const int member : members) {
     auto& queue = from(member);
@@ -201,7 +222,7 @@ void MpiAgreement::throwDifference() const {
 
 const MpiAgreement::Quitter* MpiAgreement::findQuitter(int64_t call) {
   if (members_.empty()) return nullptr;
-  poll();
+  receiveAll();
   for (const int member : members_) {
     for (const Message& message : from(member)) {
       if (message.number != number(member)) continue;

@@ -42,7 +42,7 @@ class MpiAgreement {
   void end() { members_.clear(); }
   bool running() const { return !members_.empty(); }
 
-  /// Takes in what has arrived and says how the execution stands.
+  /// Takes in what has arrived, as far as needed, and says how the execution stands.
   Verdict check();
   /// After Different: the same until all have told what they run. Gives Different then, or GivenUp.
   Verdict compare();
@@ -75,10 +75,17 @@ class MpiAgreement {
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
-  void send(int to, const Header& header, std::string_view text = {});
-  void poll();
-  /// Takes in the messages of one member; true if they show a difference.
-  bool look(int member);
+  struct Slot {
+    Header header;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  void send(int to, const Header& header, std::string_view text);
+  void sendFingerprint(int to, const Header& header);
+  /// Takes a message in; its sender, or -1 if there is none.
+  int receive();
+  void receiveAll();
+  void look(int member);
   void hear(int member, const Message& message);
   void tell(int member);
   std::deque<Message>& from(int rank) { return queues_[static_cast<size_t>(rank)]; }
@@ -89,10 +96,14 @@ class MpiAgreement {
   std::vector<int64_t> numbers_;             // by rank: executions in common so far
   std::vector<std::deque<Message>> queues_;  // by rank: what came from it
   std::list<Sending> sending_;
+  std::vector<Slot> slots_{64};  // of fingerprints, in turn
+  size_t next_slot_ = 0;
   // The current execution.
   const Proposal* proposal_ = nullptr;
   std::vector<int> members_;   // without this rank; empty: no execution
   std::vector<bool> awaited_;  // by rank
+  size_t missing_ = 0;         // members whose fingerprint has not come
+  bool different_ = false;
   Quitter quitter_;
   std::vector<Statement> statements_;  // while comparing; this rank's is the first
 };

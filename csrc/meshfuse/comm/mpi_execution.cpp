@@ -41,19 +41,19 @@ void MpiCommunicator::agree() {
 }
 
 MpiAgreement::Verdict MpiCommunicator::waitForVerdict() {
-  const auto turn = takeTurn(turn_, kExecute);
   auto verdict = Verdict::Pending;
-  int64_t call = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    checkUsable(kExecute);
+    verdict = agreement_.check();
+    if (verdict == Verdict::Agreed || verdict == Verdict::GivenUp) return verdict;
+  }
+  const auto turn = takeTurn(turn_, kExecute);
+  const int64_t call = completed_ + 1;
   const auto settled = [&](Verdict now) {
     awaited_ = agreement_.awaited();
     return (verdict = now) != Verdict::Pending;
   };
-  {
-    const std::lock_guard lock(mutex_);
-    checkUsable(kExecute);
-    call = completed_ + 1;
-    if (settled(agreement_.check()) && verdict != Verdict::Different) return verdict;
-  }
   tellIfStopped(kExecute, call, [&] {
     if (verdict == Verdict::Pending)
       wait([&] { return settled(agreement_.check()); }, kExecute, call);
