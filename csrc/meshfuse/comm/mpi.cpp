@@ -13,7 +13,7 @@ namespace meshfuse {
 namespace {
 
 constexpr std::string_view kBarrier = "barrier";
-constexpr double kPatienceAfterFailure = 3;  // seconds for the others to notice and leave
+constexpr double kPatienceAfterFailure = 2;  // seconds for the others to notice and leave
 
 /// Whether MPI was initialised here, and not by the program (mpi4py, say): then we finalise it.
 bool joinMpi() {
