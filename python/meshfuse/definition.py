@@ -232,7 +232,11 @@ class FusionDefinition:
                 or _enable_options
                 or _disable_options
             ):
-                return self._run(inputs)  # type: ignore[no-any-return]
+                try:
+                    return self._run(inputs)  # type: ignore[no-any-return]
+                except Exception as error:
+                    failure.mark_told(error)
+                    raise
             settings = execution.Settings(
                 device=device,
                 contiguous_outputs=contiguous_outputs,
@@ -248,7 +252,7 @@ class FusionDefinition:
             )
             return execution.execute(self, inputs, settings)
         except Exception as error:
-            failure.report(error, "executing a fusion")
+            failure.report(error, "executing a fusion", self._cache)
             raise
 
     def _executor(self, ignore_user_schedule: bool = False) -> FusionExecutorCache:

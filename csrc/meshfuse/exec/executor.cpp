@@ -175,6 +175,7 @@ void runStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
     for (DeviceRun* run : runs) run->step(run->stepAt(index), scalars);
     return;
   }
+  comm.agree();
   c10::SmallVector<Participant, 8> participants;
   for (DeviceRun* run : runs) participants.push_back(run->participant(run->stepAt(index)));
   communicate(*step.communication, comm, participants, runs[0]->optionsFor(step));

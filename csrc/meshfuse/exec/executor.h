@@ -50,6 +50,10 @@ class FusionExecutorCache {
   std::vector<std::vector<at::Tensor>> runAll(std::span<const std::vector<InputValue>> inputs,
                                               Communicator& comm);
 
+  /// Tells the ranks that would take part in an execution with this one that it gave the execution
+  /// up before it had begun: its inputs could not be read, say. run() does so by itself.
+  void refuse(std::string_view reason) noexcept;
+
   bool isCompiled(std::span<const InputValue> inputs);
   const std::shared_ptr<Fusion>& fusion() const { return fusion_; }
   /// After the passes.
@@ -70,6 +74,8 @@ class FusionExecutorCache {
   std::vector<std::shared_ptr<const Plan>> plansPerDevice(
       std::span<const std::vector<InputValue>> inputs, Communicator& comm);
   std::shared_ptr<const Plan> planFor(std::span<const InputValue> inputs, Communicator& comm);
+  /// The same; when it throws, the other ranks are told.
+  std::shared_ptr<const Plan> planOrRefuse(std::span<const InputValue> inputs, Communicator& comm);
   std::shared_ptr<const Plan> find(std::span<const InputValue> inputs, const Team& team);
   std::shared_ptr<const Fusion> compiledLocked();
   /// Per input the tensor of a device that holds it.

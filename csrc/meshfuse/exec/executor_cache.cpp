@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
+#include <meshfuse/exec/agreement.h>
 #include <meshfuse/exec/executor.h>
 #include <meshfuse/passes/pass.h>
 
@@ -93,9 +94,12 @@ std::vector<at::Tensor> FusionExecutorCache::run(std::vector<InputValue> inputs)
   MESHFUSE_CHECK(comm.localRanks().size() == 1, "execute: inside simulate(", comm.size(),
                  ") there is no single device to run on. Use sim.run with global tensors, or "
                  "sim.execute with one list of inputs per device.");
-  const auto plan = planFor(inputs, comm);
-  const Plan* const plans[] = {plan.get()};
-  return std::move(Executor::run(plans, comm, std::span(&inputs, 1), stats_)[0]);
+  const auto plan = planOrRefuse(inputs, comm);
+  const auto body = [&] {
+    const Plan* const plans[] = {plan.get()};
+    return std::move(Executor::run(plans, comm, std::span(&inputs, 1), stats_)[0]);
+  };
+  return plan->agreement ? runAgreed(comm, *plan, inputs, body) : body();
 }
 
 std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
@@ -118,6 +122,28 @@ std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
     ++stats_.compiles;
   }
   return per_device_;
+}
+
+std::shared_ptr<const Plan> FusionExecutorCache::planOrRefuse(std::span<const InputValue> inputs,
+                                                              Communicator& comm) {
+  try {
+    return planFor(inputs, comm);
+  } catch (const std::exception& error) {
+    refuse(error.what());
+    throw;
+  }
+}
+
+void FusionExecutorCache::refuse(std::string_view reason) noexcept {
+  std::shared_ptr<const Fusion> program;
+  try {
+    program = compiledFusion();
+  } catch (...) {  // wrong on this rank, and maybe on others
+  }
+  try {
+    meshfuse::refuse(Communicator::instance(), program.get(), reason);
+  } catch (...) {  // no group, so nobody waits
+  }
 }
 
 std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(

@@ -45,7 +45,11 @@ std::optional<CommunicationInfo> betweenMeshes(const Expr* expr) {
     for (const ParallelType p : kDeviceTypes) {
       const auto rows = project(expr, p);
       const bool divided = hasSeveralDevices(in, p) && shardedAxis(in, p);
-      if (divided && !(p == *from && isPartialState(rows[0], rows[1]))) return std::nullopt;
+      // The result's mesh need not have the mesh axis, so it does not ask for the reduction.
+      const auto& split = rows[0].split;
+      const bool partial = split && split->key.size() == 2 &&
+                           expr->factors().factor(split->factors[0]).kind == FactorKind::Reduction;
+      if (divided && !(p == *from && partial)) return std::nullopt;
     }
     info.kind = CommunicationKind::Reduce;
     return info;

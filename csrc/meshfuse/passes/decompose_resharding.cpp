@@ -23,7 +23,9 @@ class Decomposer {
     const std::vector<Expr*> exprs = fusion_.exprs();
     todo_.assign(exprs.begin(), exprs.end());
     bool changed = false;
+    size_t steps = 0;
     while (!todo_.empty()) {
+      MESHFUSE_ASSERT(++steps < 1000 + 100 * exprs.size(), "decompose-resharding does not end");
       Expr* expr = todo_.front();
       todo_.pop_front();
       fusion_.current_loc = expr->loc();

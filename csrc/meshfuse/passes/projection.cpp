@@ -62,7 +62,7 @@ class PathReader {
     const auto extent = pool.constInt(tv_->domain().id(t->in[0])->getMaybeExpandedExtent());
     const auto factor = pool.constInt(t->factor);
     const bool uneven = extent && factor && *factor > 0 && *extent % *factor != 0;
-    if (!uneven && pool.constInt(tv_->domain().id(sibling)->extent()) == 1) {
+    if (!uneven && pool.constInt(tv_->domain().id(sibling)->getMaybeExpandedExtent()) == 1) {
       return walk(t->in[0], out);
     }
     int64_t inner_form = t->inner ? 1 : 0;

@@ -43,6 +43,8 @@ class PlanBuilder {
     for (const FusionOutput& output : fusion_.outputs()) addOutput(output);
     freeSlots();
     plan_->evaluator = evaluator();
+    if (devices_.size() == 1)
+      plan_->agreement = makePlanAgreement(fusion_, evaluator(), devices_[0]);
     return std::move(plan_);
   }
 

@@ -5,6 +5,7 @@
 #include <meshfuse/eval/allocation.h>
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/communication.h>
+#include <meshfuse/plan/agreement.h>
 #include <meshfuse/plan/exchange.h>
 #include <meshfuse/plan/signature.h>
 
@@ -72,7 +73,8 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   Slot num_slots = 0;
   bool has_dynamic_scalars = false;
-  bool every_device_runs = true;  // no step or output is restricted to part of the devices
+  std::optional<PlanAgreement> agreement;  // with a single local device that communicates
+  bool every_device_runs = true;           // no step or output is restricted to part of the devices
   std::string toString() const;
 };
 
