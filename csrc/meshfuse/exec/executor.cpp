@@ -4,6 +4,7 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/exec/communicate.h>
 #include <meshfuse/exec/executor.h>
+#include <meshfuse/exec/profile.h>
 #include <meshfuse/ops/torch_types.h>
 
 #include <algorithm>
@@ -81,6 +82,12 @@ class DeviceRun {
   }
 
   int64_t device() const { return device_; }
+  bool takesPart(const Step& step) const {
+    if (const auto& how = step.communication)
+      return how->from->has(device_) || how->to->has(device_);
+    return step.mesh == nullptr || step.mesh->has(device_);
+  }
+  std::span<const at::Tensor> slots() const { return {slots_.data(), slots_.size()}; }
   /// What this device has for a communication step.
   Participant participant(const Step& step) {
     const CommunicationStep& how = *step.communication;
@@ -183,6 +190,33 @@ void runStep(const Step& step, Communicator& comm, std::span<DeviceRun* const> r
   }
 }
 
+void profileStep(const Step& step, Communicator& comm, std::span<DeviceRun* const> runs,
+                 const ExpressionEvaluator* scalars, RunProfile& profile) {
+  StepProbe probe(step);
+  for (const DeviceRun* run : runs) {
+    if (run->takesPart(step)) probe.addDevice(run->slots());
+  }
+  probe.start();
+  runStep(step, comm, runs, scalars);
+  probe.stop();
+  for (const DeviceRun* run : runs) {
+    if (run->takesPart(step)) probe.addResults(run->slots());
+  }
+  probe.record(profile);
+}
+
+/// All steps, on all local devices.
+void runSteps(const Plan& plan, Communicator& comm, std::span<DeviceRun* const> runs,
+              const ExpressionEvaluator* scalars) {
+  if (ProfileRecorder* recorder = ProfileRecorder::active()) [[unlikely]] {
+    RunProfile& profile = recorder->current();
+    const ProfileTimer timer(profile.steps_ms);
+    for (const Step& step : plan.steps) profileStep(step, comm, runs, scalars, profile);
+    return;
+  }
+  for (const Step& step : plan.steps) runStep(step, comm, runs, scalars);
+}
+
 }  // namespace
 
 void Executor::setValues(OpCall& call, std::span<const size_t> params,
@@ -219,7 +253,7 @@ std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicato
   if (devices.size() == 1) {
     DeviceRun run(plan, devices[0], inputs[0], stats);
     DeviceRun* const alone[] = {&run};
-    for (const Step& step : plan.steps) runStep(step, comm, alone, values);
+    runSteps(plan, comm, alone, values);
     outputs.push_back(run.outputs(values));
     run.writeInputs();
     ++stats.runs;
@@ -229,7 +263,7 @@ std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicato
   for (size_t i = 0; i < devices.size(); ++i) runs.emplace_back(plan, devices[i], inputs[i], stats);
   std::vector<DeviceRun*> all;
   for (DeviceRun& run : runs) all.push_back(&run);
-  for (const Step& step : plan.steps) runStep(step, comm, all, values);
+  runSteps(plan, comm, all, values);
   for (DeviceRun& run : runs) outputs.push_back(run.outputs(values));
   for (DeviceRun& run : runs) run.writeInputs();
   ++stats.runs;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
 #include <meshfuse/exec/executor.h>
+#include <meshfuse/exec/profile.h>
 #include <meshfuse/passes/pass.h>
 
 #include <algorithm>
@@ -25,8 +26,8 @@ void checkRunnable(const Fusion& fusion) {
 
 }  // namespace
 
-FusionExecutorCache::FusionExecutorCache(std::shared_ptr<Fusion> fusion)
-    : fusion_(std::move(fusion)) {}
+FusionExecutorCache::FusionExecutorCache(std::shared_ptr<Fusion> fusion, int64_t fusion_id)
+    : fusion_(std::move(fusion)), fusion_id_(fusion_id) {}
 
 std::shared_ptr<const Fusion> FusionExecutorCache::compiledFusion() {
   const std::lock_guard lock(mutex_);
@@ -92,8 +93,12 @@ std::vector<at::Tensor> FusionExecutorCache::run(std::vector<InputValue> inputs)
   MESHFUSE_CHECK(comm.localRanks().size() == 1, "execute: inside simulate(", comm.size(),
                  ") there is no single device to run on. Use sim.run with global tensors, or "
                  "sim.execute with one list of inputs per device.");
+  RunProbe probe(fusion_id_, comm.localRanks()[0], std::span(&inputs, 1));
   const auto plan = planFor(inputs, comm);
-  return std::move(Executor::run(*plan, comm, std::span(&inputs, 1), stats_)[0]);
+  probe.planned();
+  auto outputs = Executor::run(*plan, comm, std::span(&inputs, 1), stats_);
+  probe.finish(outputs);
+  return std::move(outputs[0]);
 }
 
 std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
@@ -102,6 +107,7 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
   MESHFUSE_CHECK(inputs.size() == devices.size(), "execute: ", inputs.size(),
                  " lists of inputs were given for ", devices.size(),
                  " devices. Give one list per device.");
+  RunProbe probe(fusion_id_, devices[0], inputs);
   const std::vector<InputValue> representative = representativeInputs(inputs, comm);
   const auto plan = planFor(representative, comm);
   for (size_t r = 0; r < inputs.size(); ++r) {
@@ -109,7 +115,10 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
       checkAgreement(*plan, representative, inputs[r], devices[r]);
   }
   if (plan->has_dynamic_scalars) checkScalars(inputs, devices);
-  return Executor::run(*plan, comm, inputs, stats_);
+  probe.planned();
+  auto outputs = Executor::run(*plan, comm, inputs, stats_);
+  probe.finish(outputs);
+  return outputs;
 }
 
 void FusionExecutorCache::checkScalars(std::span<const std::vector<InputValue>> inputs,
