@@ -17,6 +17,7 @@ from .exceptions import PeerError
 _log = logging.getLogger("meshfuse")
 _process = os.getpid()
 _watching = False
+_refusals = 0
 _failed = False
 
 
@@ -36,7 +37,14 @@ def report(error: Exception, doing: str) -> None:
     log_once(error, doing)
     watch()
     if _watching and not isinstance(error, PeerError):
+        global _refusals
+        _refusals += 1
         _C.report_refusal(_text(type(error), error))
+
+
+def refusals() -> int:
+    """Return how many executions this rank gave up and told the others so."""
+    return _refusals
 
 
 def watch() -> None:
