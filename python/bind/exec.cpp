@@ -211,8 +211,8 @@ void bindExecutor(py::module_& module) {
            "Tensor axis that is divided over the mesh axis, -1 when replicated.");
 
   py::class_<Cache, std::shared_ptr<Cache>>(module, "FusionExecutorCache")
-      .def(py::init([](std::shared_ptr<Fusion> fusion, int64_t, bool) {
-             return std::make_shared<Cache>(std::move(fusion));
+      .def(py::init([](std::shared_ptr<Fusion> fusion, int64_t fusion_id, bool) {
+             return std::make_shared<Cache>(std::move(fusion), fusion_id);
            }),
            py::arg("fusion").none(false), py::arg("fusion_id") = 0, py::arg("auto_schedule") = true)
       .def("runner", &runner)

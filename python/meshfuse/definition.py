@@ -25,6 +25,7 @@ from ._C import (
 from .lifecycle import Lifecycle, Phase
 from .operators import Operators
 from .outputs import add_output
+from .profile import FusionProfile, PythonProfiler
 from .pytorch_utils import python_scalar_to_nvfuser_dtype, torch_dtype_to_nvfuser_dtype
 from .scalar_arguments import scalar_arguments, vector_arguments
 from .schedule import SchedOperators
@@ -86,6 +87,7 @@ class FusionDefinition:
         self._lifecycle = Lifecycle(max_length)
         self._cache: FusionExecutorCache | None = None
         self._first_use = threading.RLock()
+        self._profile: FusionProfile | None = None
         self._run: Any = None  # runs the compiled program; set by the first execute()
         self.ops = Operators(self._lifecycle)
         self.sched = SchedOperators(self._lifecycle)
@@ -212,7 +214,7 @@ class FusionDefinition:
             override_user_schedule: Ignore a ``schedule()`` method.
             capture_debug_output: Not available in this version.
             print_repro: Not available in this version.
-            profile: Not available in this version.
+            profile: Record the steps for ``profile()``.
             save_repro_inputs: Not available in this version.
             contiguous_outputs: Make results row-major where the program fixes no layout.
 
@@ -246,11 +248,15 @@ class FusionDefinition:
                 later={
                     "capture_debug_output": capture_debug_output,
                     "print_repro": print_repro,
-                    "profile": profile,
                     "save_repro_inputs": save_repro_inputs,
                 },
             )
-            return execution.execute(self, inputs, settings)
+            if not profile:
+                return execution.execute(self, inputs, settings)
+            with PythonProfiler() as profiler:
+                results = execution.execute(self, inputs, settings)
+            self._profile = profiler.profile
+            return results
         except Exception as error:
             failure.report(error, "executing a fusion", self._cache)
             raise
@@ -274,7 +280,7 @@ class FusionDefinition:
                     raise NotImplementedError(
                         "Fusion is empty! Add an output with add_output before executing."
                     )
-                self._cache = FusionExecutorCache(fusion)
+                self._cache = FusionExecutorCache(fusion, max(0, self._id or 0))
         return self._cache
 
     def _run_hooks(self, ignore_user_schedule: bool) -> None:
@@ -342,6 +348,19 @@ class FusionDefinition:
         except (Error, NotImplementedError) as error:
             return False, str(error)
         return True, None
+
+    def profile(self) -> FusionProfile:
+        """Return what the last ``execute(profile=True)`` recorded.
+
+        Raises:
+            ValueError: there was no such call.
+        """
+        if self._profile is None:
+            raise ValueError(
+                "The execute() method was not previously called with profiling enabled! "
+                "Call execute(inputs, profile=True)."
+            )
+        return self._profile
 
     def inputs(self) -> list[int]:
         """Return the numbers of the inputs among all records."""

@@ -4,6 +4,7 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/exec/communicate.h>
 #include <meshfuse/exec/executor.h>
+#include <meshfuse/exec/profile.h>
 #include <meshfuse/ops/torch_types.h>
 
 #include <algorithm>
@@ -81,6 +82,12 @@ class DeviceRun {
   }
 
   const Step& stepAt(size_t index) const { return plan_.steps[index]; }
+  bool takesPart(const Step& step) const {
+    if (const auto& how = step.communication)
+      return how->from->has(device_) || how->to->has(device_);
+    return step.mesh == nullptr || step.mesh->has(device_);
+  }
+  std::span<const at::Tensor> slots() const { return {slots_.data(), slots_.size()}; }
   /// What this device has for a communication step.
   Participant participant(const Step& step) {
     const CommunicationStep& how = *step.communication;
@@ -185,6 +192,34 @@ void runStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
   }
 }
 
+void profileStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
+                 const ExpressionEvaluator* scalars, RunProfile& profile) {
+  const Step& step = runs[0]->stepAt(index);
+  StepProbe probe(step);
+  for (const DeviceRun* run : runs) {
+    if (run->takesPart(step)) probe.addDevice(run->slots());
+  }
+  probe.start();
+  runStep(index, comm, runs, scalars);
+  probe.stop();
+  for (const DeviceRun* run : runs) {
+    if (run->takesPart(step)) probe.addResults(run->slots());
+  }
+  probe.record(profile);
+}
+
+/// All steps, on all local devices.
+void runSteps(const Plan& plan, Communicator& comm, std::span<DeviceRun* const> runs,
+              const ExpressionEvaluator* scalars) {
+  if (ProfileRecorder* recorder = ProfileRecorder::active()) [[unlikely]] {
+    RunProfile& profile = recorder->current();
+    const ProfileTimer timer(profile.steps_ms);
+    for (size_t i = 0; i < plan.steps.size(); ++i) profileStep(i, comm, runs, scalars, profile);
+    return;
+  }
+  for (size_t i = 0; i < plan.steps.size(); ++i) runStep(i, comm, runs, scalars);
+}
+
 }  // namespace
 
 void Executor::setValues(OpCall& call, std::span<const size_t> params,
@@ -223,7 +258,7 @@ std::vector<std::vector<at::Tensor>> Executor::run(std::span<const Plan* const> 
   if (devices.size() == 1) {
     DeviceRun run(plan, devices[0], inputs[0], stats);
     DeviceRun* const alone[] = {&run};
-    for (size_t i = 0; i < plan.steps.size(); ++i) runStep(i, comm, alone, values);
+    runSteps(plan, comm, alone, values);
     outputs.push_back(run.outputs(values));
     run.writeInputs();
     ++stats.runs;
@@ -235,7 +270,7 @@ std::vector<std::vector<at::Tensor>> Executor::run(std::span<const Plan* const> 
   }
   std::vector<DeviceRun*> all;
   for (DeviceRun& run : runs) all.push_back(&run);
-  for (size_t i = 0; i < plan.steps.size(); ++i) runStep(i, comm, all, values);
+  runSteps(plan, comm, all, values);
   for (DeviceRun& run : runs) outputs.push_back(run.outputs(values));
   for (DeviceRun& run : runs) run.writeInputs();
   ++stats.runs;

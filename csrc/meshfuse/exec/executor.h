@@ -38,7 +38,8 @@ class Executor {
 /// A program with its compiled plans. Calls from several threads are safe.
 class FusionExecutorCache {
  public:
-  explicit FusionExecutorCache(std::shared_ptr<Fusion> fusion);
+  /// `fusion_id`: a number of the caller's, shown in profiles.
+  explicit FusionExecutorCache(std::shared_ptr<Fusion> fusion, int64_t fusion_id = 0);
 
   /// Local tensors in, local tensors out, for a communicator of one local rank. Throws Error,
   /// and PeerError when another rank failed.
@@ -89,6 +90,7 @@ class FusionExecutorCache {
                              std::span<const InputValue> inputs, int64_t device);
 
   std::shared_ptr<Fusion> fusion_;
+  int64_t fusion_id_;
   std::shared_ptr<const Fusion> compiled_;
   uint64_t compiled_version_ = 0;
   Team team_;

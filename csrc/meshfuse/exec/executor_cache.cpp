@@ -2,6 +2,7 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/exec/agreement.h>
 #include <meshfuse/exec/executor.h>
+#include <meshfuse/exec/profile.h>
 #include <meshfuse/passes/pass.h>
 
 #include <algorithm>
@@ -26,8 +27,8 @@ void checkRunnable(const Fusion& fusion) {
 
 }  // namespace
 
-FusionExecutorCache::FusionExecutorCache(std::shared_ptr<Fusion> fusion)
-    : fusion_(std::move(fusion)) {}
+FusionExecutorCache::FusionExecutorCache(std::shared_ptr<Fusion> fusion, int64_t fusion_id)
+    : fusion_(std::move(fusion)), fusion_id_(fusion_id) {}
 
 std::shared_ptr<const Fusion> FusionExecutorCache::compiledFusion() {
   const std::lock_guard lock(mutex_);
@@ -94,10 +95,14 @@ std::vector<at::Tensor> FusionExecutorCache::run(std::vector<InputValue> inputs)
   MESHFUSE_CHECK(comm.localRanks().size() == 1, "execute: inside simulate(", comm.size(),
                  ") there is no single device to run on. Use sim.run with global tensors, or "
                  "sim.execute with one list of inputs per device.");
+  RunProbe probe(fusion_id_, comm.localRanks()[0], std::span(&inputs, 1));
   const auto plan = planOrRefuse(inputs, comm);
+  probe.planned();
   const auto body = [&] {
     const Plan* const plans[] = {plan.get()};
-    return std::move(Executor::run(plans, comm, std::span(&inputs, 1), stats_)[0]);
+    auto outputs = Executor::run(plans, comm, std::span(&inputs, 1), stats_);
+    probe.finish(outputs);
+    return std::move(outputs[0]);
   };
   return plan->agreement ? runAgreed(comm, *plan, inputs, body) : body();
 }
@@ -152,12 +157,16 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
   MESHFUSE_CHECK(inputs.size() == devices.size(), "execute: ", inputs.size(),
                  " lists of inputs were given for ", devices.size(),
                  " devices. Give one list per device.");
+  RunProbe probe(fusion_id_, devices[0], inputs);
   if (fusion_->uneven) {
     const auto plans = plansPerDevice(inputs, comm);
     std::vector<const Plan*> list;
     for (const auto& plan : plans) list.push_back(plan.get());
     if (list[0]->has_dynamic_scalars) checkScalars(inputs, devices);
-    return Executor::run(list, comm, inputs, stats_);
+    probe.planned();
+    auto outputs = Executor::run(list, comm, inputs, stats_);
+    probe.finish(outputs);
+    return outputs;
   }
   const std::vector<InputValue> representative = representativeInputs(inputs, comm);
   const auto plan = planFor(representative, comm);
@@ -167,7 +176,10 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
   }
   if (plan->has_dynamic_scalars) checkScalars(inputs, devices);
   const Plan* const plans[] = {plan.get()};
-  return Executor::run(plans, comm, inputs, stats_);
+  probe.planned();
+  auto outputs = Executor::run(plans, comm, inputs, stats_);
+  probe.finish(outputs);
+  return outputs;
 }
 
 void FusionExecutorCache::checkScalars(std::span<const std::vector<InputValue>> inputs,
