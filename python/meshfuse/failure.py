@@ -42,10 +42,12 @@ def report(error: Exception, doing: str, cache: FusionExecutorCache | None = Non
     """
     log_once(error, doing)
     watch()
-    if not _watching or isinstance(error, PeerError) or hasattr(error, "_meshfuse_told"):
+    if not _watching or isinstance(error, PeerError):
         return
     global _refusals
     _refusals += 1
+    if hasattr(error, "_meshfuse_told"):
+        return
     reason = _text(type(error), error)
     if cache is None:
         _C.report_refusal(reason)
