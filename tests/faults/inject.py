@@ -93,8 +93,10 @@ def run(fault: Fault, deadline: float) -> Outcome:
     python_path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
     mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or "mpirun"
     job = subprocess.Popen(
-        [ROOT / "tools/mpirun", "-np", str(fault.ranks), sys.executable]
-        + [ROOT / "tests/faults/victim.py", fault.kind, fault.point, str(fault.rank)],
+        [
+            *(ROOT / "tools/mpirun", "-np", str(fault.ranks), sys.executable),
+            *(ROOT / "tests/faults/victim.py", fault.kind, fault.point, str(fault.rank)),
+        ],
         env={
             "MPIEXEC": mpirun,
             **os.environ,

@@ -30,7 +30,7 @@ def cut(tv, axis):
 
 
 def row_parallel(n=3, extra=False):
-    """x @ w with the inner axis divided: an all-reduce."""
+    """Return x @ w with the inner axis divided: an all-reduce."""
     with FusionDefinition() as fd:
         x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, n])
         y = fd.ops.matmul(x, w)

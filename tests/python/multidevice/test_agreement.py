@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(RANKS == 1, reason="needs several ranks")
 
 
 def row_parallel(devices=None, *, bias=False, tail=None):
-    """x @ w, symbolic, with the inner axis divided: an all-reduce."""
+    """Return x @ w, symbolic, with the inner axis divided: an all-reduce."""
     devices = list(range(RANKS)) if devices is None else devices
     with FusionDefinition() as fd:
         x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 3])
@@ -38,7 +38,7 @@ def row_parallel(devices=None, *, bias=False, tail=None):
 
 
 def gathered_sum(devices):
-    """x + y, with the rows of both divided and the result whole: an all-gather."""
+    """Return x + y, the rows of both divided and the result whole: an all-gather."""
     with FusionDefinition() as fd:
         x, y = fd.define_tensor([-1, 3]), fd.define_tensor([-1, 3])
         z = fd.ops.set(fd.ops.add(x, y))
@@ -73,12 +73,12 @@ def test_sizes_that_differ(multidevice_test, odd, ran_before):
     other = 0 if odd == "first" else RANKS - 1
     for _ in range(3):
         error = refused(meshfuse.Error, run, fd, 6 if multidevice_test.rank == other else 4)
-        sizes = (6, 4) if other == 0 else (4, 6)
-        last = 1 if other == 0 else RANKS - 1
+        first, second = (6, 4) if other == 0 else (4, 6)
         assert str(error) == (
-            f"execute: axis 0 of T0 (input 0) has size {sizes[0]} on rank 0, but {sizes[1]} on rank "
-            f"{last}; its global sizes are [{sizes[0]}, {2 * RANKS}] and [{sizes[1]}, {2 * RANKS}]. "
-            "Give all ranks parts of the same tensor. Nothing was communicated."
+            f"execute: axis 0 of T0 (input 0) has size {first} on rank 0, but {second} on rank "
+            f"{1 if other == 0 else RANKS - 1}; its global sizes are [{first}, {2 * RANKS}] and "
+            f"[{second}, {2 * RANKS}]. Give all ranks parts of the same tensor. Nothing was "
+            "communicated."
         )
         assert (error.tensor, error.axis) == ("T0", 0)
         run(fd, 4)
