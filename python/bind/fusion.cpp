@@ -101,6 +101,12 @@ void bindFusion(py::module_& module) {
            [](const FusionPtr& self, DataType dtype) {
              return ScalarHandle{self, self->scalars().symbol(dtype)};
            })
+      .def_property(
+          "strict", [](const Fusion& self) { return self.strict; },
+          [](Fusion& self, bool strict) {
+            self.strict = strict;
+            self.bumpVersion();
+          })
       .def("clone", [](const Fusion& self) { return FusionPtr(self.clone()); })
       .def("ir", &irText)
       .def("print_math", &mathText, py::arg("from_outputs_only") = true)

@@ -72,18 +72,19 @@ class FusionDefinition:
         Args:
             id: A number of the caller's, returned by ``id()``.
             max_length: Greatest number of inputs, constants and ops; None for any.
-            strict: Make implicit communication an error. Not available in this version.
+            strict: Make communication that the program does not write down an error; the variable
+                MESHFUSE_STRICT=1 does so for all programs.
             uneven: Allow axes that do not divide evenly. Not available in this version.
             reduce_dtype: Type of sums over ranks. Not available in this version.
         """
-        for name, value in (("strict", strict), ("uneven", uneven), ("reduce_dtype", reduce_dtype)):
+        for name, value in (("uneven", uneven), ("reduce_dtype", reduce_dtype)):
             if value:
                 raise UnsupportedError(
                     f"FusionDefinition: {name}={value} is not available in this version of "
                     "meshfuse. Leave it out."
                 )
         self._id = id
-        self._lifecycle = Lifecycle(max_length)
+        self._lifecycle = Lifecycle(max_length, strict=strict)
         self._cache: FusionExecutorCache | None = None
         self._first_use = threading.RLock()
         self._run: Any = None  # runs the compiled program; set by the first execute()
