@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
 #include <meshfuse/exec/executor.h>
-#include <meshfuse/passes/pass.h>
+#include <meshfuse/plan/dump.h>
 
 #include <algorithm>
 
@@ -36,7 +36,7 @@ std::shared_ptr<const Fusion> FusionExecutorCache::compiledFusion() {
 std::shared_ptr<const Fusion> FusionExecutorCache::compiledLocked() {
   if (compiled_ != nullptr && compiled_version_ == fusion_->version()) return compiled_;
   checkRunnable(*fusion_);
-  std::shared_ptr<const Fusion> now = runPipeline(*fusion_);
+  std::shared_ptr<const Fusion> now = runPipelineWithDumps(*fusion_);
   plans_.clear();
   index_.clear();
   compiled_ = std::move(now);
