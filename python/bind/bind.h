@@ -98,5 +98,6 @@ void bindOperators(TensorClass& tensor, py::object scalar);
 void bindExecutor(py::module_& module);
 void bindCommunicator(py::module_& module);
 void bindText(py::module_& module);
+void bindExplain(py::module_& module);
 
 }  // namespace meshfuse::python

@@ -19,4 +19,5 @@ PYBIND11_MODULE(_C, module) {
   mp::bindCommunicator(module);
   mp::bindExecutor(module);
   mp::bindText(module);
+  mp::bindExplain(module);
 }
