@@ -99,5 +99,6 @@ void bindExecutor(py::module_& module);
 void bindCommunicator(py::module_& module);
 void bindProfile(py::module_& module);
 void bindText(py::module_& module);
+void bindExplain(py::module_& module);
 
 }  // namespace meshfuse::python

@@ -107,6 +107,12 @@ void bindFusion(py::module_& module) {
             self.uneven = uneven;
             self.bumpVersion();
           })
+      .def_property(
+          "strict", [](const Fusion& self) { return self.strict; },
+          [](Fusion& self, bool strict) {
+            self.strict = strict;
+            self.bumpVersion();
+          })
       .def("clone", [](const Fusion& self) { return FusionPtr(self.clone()); })
       .def("ir", &irText)
       .def("print_math", &mathText, py::arg("from_outputs_only") = true)

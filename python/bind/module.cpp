@@ -20,4 +20,5 @@ PYBIND11_MODULE(_C, module) {
   mp::bindExecutor(module);
   mp::bindProfile(module);
   mp::bindText(module);
+  mp::bindExplain(module);
 }

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import torch
 
-from . import execution, failure
+from . import execution, explanation, failure
 from ._C import (
     DataType,
     Error,
@@ -22,6 +22,7 @@ from ._C import (
     TensorView,
     UnsupportedError,
 )
+from .explanation import Explanation
 from .lifecycle import Lifecycle, Phase
 from .operators import Operators
 from .outputs import add_output
@@ -73,18 +74,19 @@ class FusionDefinition:
         Args:
             id: A number of the caller's, returned by ``id()``.
             max_length: Greatest number of inputs, constants and ops; None for any.
-            strict: Make implicit communication an error. Not available in this version.
+            strict: Make communication that the program does not write down an error; the variable
+                MESHFUSE_STRICT=1 does so for all programs.
             uneven: Allow axes that do not divide evenly. Not available in this version.
             reduce_dtype: Type of sums over ranks. Not available in this version.
         """
-        for name, value in (("strict", strict), ("uneven", uneven), ("reduce_dtype", reduce_dtype)):
+        for name, value in (("uneven", uneven), ("reduce_dtype", reduce_dtype)):
             if value:
                 raise UnsupportedError(
                     f"FusionDefinition: {name}={value} is not available in this version of "
                     "meshfuse. Leave it out."
                 )
         self._id = id
-        self._lifecycle = Lifecycle(max_length)
+        self._lifecycle = Lifecycle(max_length, strict=strict)
         self._cache: FusionExecutorCache | None = None
         self._first_use = threading.RLock()
         self._profile: FusionProfile | None = None
@@ -324,6 +326,34 @@ class FusionDefinition:
     def plan(self) -> str:
         """Return the steps of the plan that ran last."""
         return self._executor().plan()
+
+    def explain(
+        self,
+        suggest: bool = False,
+        *,
+        inputs: Iterable[Any] | None = None,
+        sizes: Mapping[Any, int | Sequence[int]] | None = None,
+    ) -> Explanation:
+        """Say how every tensor is divided and why, and what is communicated, why, and how much.
+
+        Needs no ranks: it works in one process for a mesh of any size.
+
+        Args:
+            suggest: Propose changes. Not available in this version.
+            inputs: Global tensors, as ``sim.run`` takes them, for sizes that the program leaves
+                open; values are not read, so ``torch.empty(..., device="meta")`` will do.
+            sizes: Instead: name of an input (or the input) to its global sizes, or name of an open
+                size (``"T0.0"``) to a number.
+
+        Raises:
+            meshfuse.Error: the passes refuse the program; or the bytes of a communication depend
+                on a size that is not given; or sizes contradict each other or the program.
+        """
+        if suggest:
+            raise UnsupportedError(
+                "explain: suggest=True is not available in this version of meshfuse. Leave it out."
+            )
+        return explanation.explain(self._executor().fusion(), inputs, sizes)
 
     def fusion_ir(self) -> str:
         """Return the program as a listing of operations."""

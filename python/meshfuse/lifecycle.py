@@ -20,14 +20,15 @@ class Phase(Enum):
 class Lifecycle:
     """State shared by a definition, its ``ops`` and its ``sched``, which so need no cycle."""
 
-    __slots__ = ("_guard", "_records", "fusion", "in_hook", "limit", "phase")
+    __slots__ = ("_guard", "_records", "fusion", "in_hook", "limit", "phase", "strict")
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int | None, *, strict: bool = False) -> None:
         """Begin undefined; ``limit`` is the greatest number of records, None for any."""
         self.fusion: Fusion | None = None
         self.phase = Phase.UNDEFINED
         self.in_hook = False  # inside definition() of a class
         self.limit = limit
+        self.strict = strict  # implicit communication is an error
         self._guard: FusionGuard | None = None
         self._records = 0
 
@@ -39,6 +40,7 @@ class Lifecycle:
                 "Make a new FusionDefinition."
             )
         self.fusion = Fusion()
+        self.fusion.strict = self.strict
         self._guard = FusionGuard(self.fusion)
         self.phase = Phase.OPEN
 

@@ -3,7 +3,7 @@
 #include <meshfuse/exec/agreement.h>
 #include <meshfuse/exec/executor.h>
 #include <meshfuse/exec/profile.h>
-#include <meshfuse/passes/pass.h>
+#include <meshfuse/plan/dump.h>
 
 #include <algorithm>
 
@@ -38,7 +38,7 @@ std::shared_ptr<const Fusion> FusionExecutorCache::compiledFusion() {
 std::shared_ptr<const Fusion> FusionExecutorCache::compiledLocked() {
   if (compiled_ != nullptr && compiled_version_ == fusion_->version()) return compiled_;
   checkRunnable(*fusion_);
-  std::shared_ptr<const Fusion> now = runPipeline(*fusion_);
+  std::shared_ptr<const Fusion> now = runPipelineWithDumps(*fusion_);
   plans_.clear();
   per_device_.clear();
   index_.clear();
