@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,6 +75,15 @@ def poison(*shape: int, dtype: torch.dtype = torch.float32) -> None:
     """Fill memory that the allocator gives out next for such a tensor with nan."""
     tensors = [torch.full(shape, math.nan, dtype=dtype) for _ in range(8)]
     del tensors
+
+
+def communications(fd: FusionDefinition) -> list[str]:
+    """Return the communications of the program that ran last, as "all-reduce x", in order.
+
+    A local slice sends nothing and is not one of them.
+    """
+    steps = re.findall(r"^step \d+: ([a-z -]+) over mesh_([xyz])", fd.plan(), re.MULTILINE)
+    return [f"{kind} {axis}" for kind, axis in steps if kind != "local slice"]
 
 
 @dataclass(frozen=True)

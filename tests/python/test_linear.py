@@ -10,6 +10,7 @@ from programs import (
     X,
     assert_layout,
     block,
+    communications,
     dense_strides,
     dtype_of,
     place,
@@ -304,14 +305,21 @@ def test_weight_axes_in_front_must_be_device_axes():
         fd.execute([ramp(3, 5), ramp(2, 4, 5)])
 
 
+@pytest.mark.parametrize("d", [2, 4])
+@pytest.mark.parametrize("with_bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("which", ["both", "x", "w"])
-def test_inner_axis_divided_is_refused(which):
+def test_inner_axis_divided(which, with_bias, d):
+    """One sum over the devices, and the bias once after it."""
+    tensors = [ramp(3, 8), ramp(5, 8), *([100 * ramp(5)] if with_bias else [])]
     with FusionDefinition() as fd:
-        x, w, b = fd.define_tensor([3, 4]), fd.define_tensor([5, 4]), fd.define_tensor([5])
-        fd.add_output(fd.ops.linear(x, w, b))
-        place(DeviceMesh(range(2)), x, w, b)
-        for tv in {"both": [x, w], "x": [x], "w": [w]}[which]:
-            shard(tv, -1, 2)
-    with meshfuse.simulate(2) as sim:
-        with pytest.raises(meshfuse.Error, match=r"linear: T3 .*needs communication over mesh_x"):
-            sim.run(fd, [ramp(3, 4), ramp(5, 4), ramp(5)])
+        tvs = [fd.define_tensor(list(t.shape)) for t in tensors]
+        fd.add_output(fd.ops.linear(*tvs))
+        place(DeviceMesh(range(d)), *tvs)
+        for tv in {"both": tvs[:2], "x": tvs[:1], "w": tvs[1:2]}[which]:
+            shard(tv, -1, d)
+    with meshfuse.simulate(d) as sim:
+        (out,) = sim.run(fd, tensors)
+        assert torch.equal(out, linear(*tensors))
+        for r in range(d):
+            assert torch.equal(sim.local(device=r), linear(*tensors))
+    assert communications(fd) == ["all-reduce x"]

@@ -11,6 +11,7 @@ from programs import (
     DEVICES,
     assert_layout,
     block,
+    communications,
     dtype_of,
     matmul_cut,
     poison,
@@ -399,21 +400,33 @@ def test_sharded_axis_without_elements(a, b, loop):
     assert out.shape == torch.matmul(x, y).shape
 
 
+# Where a, b and the result are divided, the communications, and the part of a device of two.
 COMMUNICATION = [
-    ("both on k", {"a": 1, "b": 0}),
-    ("a on k", {"a": 1}),
-    ("b on k", {"b": 0}),
-    ("m and n", {"a": 0, "b": 1}),
-    ("n, result whole", {"b": 1, "out": None}),
-    ("m, result on n", {"a": 0, "out": 1}),
-    ("result on k", {"out": 2}),
+    ("both on k", {"a": 1, "b": 0}, ["all-reduce x"], None),
+    ("a on k", {"a": 1}, ["all-reduce x"], None),
+    ("b on k", {"b": 0}, ["all-reduce x"], None),
+    ("m and n", {"a": 0, "b": 1}, ["all-gather x"], 1),
+    ("m and n, result on m", {"a": 0, "b": 1, "out": 0}, ["all-gather x"], 0),
+    ("m and n, result on n", {"a": 0, "b": 1, "out": 1}, ["all-gather x"], 1),
+    ("m and k", {"a": 0, "b": 0, "out": 0}, ["all-gather x"], 0),
+    ("n, result whole", {"b": 1, "out": None}, ["all-gather x"], None),
+    ("m, result on n", {"a": 0, "out": 1}, ["all-gather x"], 1),
+    ("both on k, result on m", {"a": 1, "b": 0, "out": 0}, ["reduce-scatter x"], 0),
+    ("both on k, result on n", {"a": 1, "b": 0, "out": 1}, ["reduce-scatter x"], 1),
+    ("result on k", {"out": 2}, ["all-reduce x"], None),
 ]
 
 
-@pytest.mark.parametrize("cuts", [c for _, c in COMMUNICATION], ids=[n for n, _ in COMMUNICATION])
-def test_what_needs_communication_is_refused_by_name(cuts):
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("cuts", "expected", "axis"), [c for _, *c in COMMUNICATION], ids=[c[0] for c in COMMUNICATION]
+)
+def test_communication(cuts, expected, axis, dtype):
+    """Divided in any way, the values are torch's, and every device has its part of them."""
+    x, y = ramp(4, 6, dtype=dtype), ramp(6, 8, dtype=dtype)
     with FusionDefinition() as fd:
-        a, b = fd.define_tensor([4, 6]), fd.define_tensor([6, 8])
+        a = fd.define_tensor([4, 6], dtype=dtype_of(x))
+        b = fd.define_tensor([6, 8], dtype=dtype_of(y))
         out = fd.ops.matmul(a, b)
         fd.add_output(out)
         mesh = meshfuse.DeviceMesh(range(2))
@@ -424,7 +437,9 @@ def test_what_needs_communication_is_refused_by_name(cuts):
                 tv.outer_split(cuts[name], 2)
                 tv.axis(cuts[name]).parallelize(meshfuse.ParallelType.mesh_x)
     with meshfuse.simulate(2) as sim:
-        with pytest.raises(meshfuse.Error) as caught:
-            sim.run(fd, [ramp(4, 6), ramp(6, 8)])
-    text = str(caught.value)
-    assert "T2" in text and "needs communication over mesh_x" in text
+        (result,) = sim.run(fd, [x, y])
+        assert result.dtype == dtype and torch.equal(result, x @ y)
+        for r in range(2):
+            part = x @ y if axis is None else block(x @ y, axis, 2, r)
+            assert torch.equal(sim.local(device=r), part)
+    assert communications(fd) == expected

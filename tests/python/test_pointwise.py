@@ -8,6 +8,7 @@ import torch
 from programs import (
     assert_layout,
     block,
+    communications,
     dense_strides,
     dtype_of,
     place,
@@ -304,17 +305,34 @@ def test_sharded_binary(name, other, axis):
         assert sim.local(device=1).shape == ((2, 6) if axis == 0 else (4, 3))
 
 
-def test_sharded_operand_beside_a_whole_one_is_refused():
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sharded_operand_beside_a_whole_one(which, axis):
+    """The whole operand is cut on each device; nothing is sent."""
+    x, y = ramp(4, 6), 10 * ramp(4, 6)
+    with FusionDefinition() as fd:
+        tvs = [fd.define_tensor([4, 6]), fd.define_tensor([4, 6])]
+        fd.add_output(fd.ops.add(*tvs))
+        place(DeviceMesh(range(2)), *tvs)
+        shard(tvs[which], axis, 2)
+    with meshfuse.simulate(2) as sim:
+        assert torch.equal(sim.run(fd, [x, y])[0], x + y)
+        for r in range(2):
+            assert torch.equal(sim.local(device=r), block(x + y, axis, 2, r))
+    assert communications(fd) == []
+
+
+def test_operands_divided_on_different_axes():
+    x, y = ramp(4, 6), 10 * ramp(4, 6)
     with FusionDefinition() as fd:
         a, b = fd.define_tensor([4, 6]), fd.define_tensor([4, 6])
         fd.add_output(fd.ops.add(a, b))
         place(DeviceMesh(range(2)), a, b)
         shard(a, 0, 2)
+        shard(b, 1, 2)
     with meshfuse.simulate(2) as sim:
-        with pytest.raises(
-            meshfuse.Error, match=r"add: T2 .*needs communication over mesh_x.*T0.*T1"
-        ):
-            sim.run(fd, [ramp(4, 6), ramp(4, 6)])
+        assert torch.equal(sim.run(fd, [x, y])[0], x + y)
+    assert communications(fd) == ["all-to-all x"]
 
 
 def test_product_then_bias_then_activation():
@@ -598,15 +616,23 @@ def test_sharded_sum(dims, axis, keepdim, d):
         assert sim.local(device=0).numel() == out.numel() // d
 
 
-def test_sum_over_a_divided_axis_is_refused():
+@pytest.mark.parametrize("d", [2, 4])
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize(("dims", "axis"), [([1], 1), ([0], 0), ([0, 1], 0), ([0, 2], 2)])
+def test_sum_over_a_divided_axis(dims, axis, keepdim, d):
+    """Every device sums its part, and one all-reduce the sums; also of further axes."""
+    x = ramp(4, 8, 12)
     with FusionDefinition() as fd:
-        t = fd.define_tensor([4, 8])
-        fd.add_output(fd.ops.sum(t, [1]))
-        place(DeviceMesh(range(2)), t)
-        shard(t, 1, 2)
-    with meshfuse.simulate(2) as sim:
-        with pytest.raises(meshfuse.Error, match=r"sum: T1 .*needs communication over mesh_x"):
-            sim.run(fd, [ramp(4, 8)])
+        t = fd.define_tensor([4, 8, -1])
+        fd.add_output(fd.ops.sum(t, dims, keepdim))
+        place(DeviceMesh(range(d)), t)
+        shard(t, axis, d)
+    want = x.sum(dims, keepdim=keepdim)
+    with meshfuse.simulate(d) as sim:
+        assert torch.equal(sim.run(fd, [x])[0], want)
+        for r in range(d):
+            assert torch.equal(sim.local(device=r), want)
+    assert communications(fd) == ["all-reduce x"]
 
 
 @pytest.mark.parametrize(
