@@ -108,6 +108,14 @@ void bindFusion(py::module_& module) {
             self.bumpVersion();
           })
       .def_property(
+          "reduce_dtype", [](const Fusion& self) { return self.reduce_dtype; },
+          [](Fusion& self, DataType type) {
+            MESHFUSE_CHECK(type == DataType::Null || isFloating(type), "reduce_dtype: ", type,
+                           " is not a floating type. Give DataType.Float or DataType.Double.");
+            self.reduce_dtype = type;
+            self.bumpVersion();
+          })
+      .def_property(
           "strict", [](const Fusion& self) { return self.strict; },
           [](Fusion& self, bool strict) {
             self.strict = strict;

@@ -76,17 +76,16 @@ class FusionDefinition:
             max_length: Greatest number of inputs, constants and ops; None for any.
             strict: Make communication that the program does not write down an error; the variable
                 MESHFUSE_STRICT=1 does so for all programs.
-            uneven: Allow axes that do not divide evenly. Not available in this version.
-            reduce_dtype: Type of sums over ranks. Not available in this version.
+            uneven: Allow axes that the devices do not divide evenly: each device has a chunk of
+                ceil(size / devices), the last ones less, or nothing. Such sizes must be declared
+                as numbers, and one outer split must divide the axis.
+            reduce_dtype: Floating type of partial results and of their sums across devices, where
+                it is wider than the result's, which is rounded once. None: the result's.
         """
-        for name, value in (("uneven", uneven), ("reduce_dtype", reduce_dtype)):
-            if value:
-                raise UnsupportedError(
-                    f"FusionDefinition: {name}={value} is not available in this version of "
-                    "meshfuse. Leave it out."
-                )
         self._id = id
-        self._lifecycle = Lifecycle(max_length, strict=strict)
+        self._lifecycle = Lifecycle(
+            max_length, strict=strict, uneven=uneven, reduce_dtype=reduce_dtype
+        )
         self._cache: FusionExecutorCache | None = None
         self._first_use = threading.RLock()
         self._profile: FusionProfile | None = None
