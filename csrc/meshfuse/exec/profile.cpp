@@ -109,7 +109,9 @@ void StepProbe::addDevice(std::span<const at::Tensor> slots) {
     const at::Tensor& t = slots[static_cast<size_t>(s)];
     if (!t.defined()) continue;
     profile_.input_bytes += bytesOf(t);
-    memory_.emplace_back(t.storage().getWeakStorageImpl());
+    using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
+    memory_.emplace_back(t.storage().unsafeGetStorageImpl(),
+                         std::make_shared<Weak>(t.storage().getWeakStorageImpl()));
     if (!t.device().is_cpu() && std::ranges::find(devices_, t.device()) == devices_.end()) {
       devices_.push_back(t.device());
     }
@@ -139,8 +141,8 @@ void StepProbe::addResults(std::span<const at::Tensor> slots) {
     const at::Tensor& t = slots[static_cast<size_t>(step_.out[i])];
     if (!t.defined()) continue;  // nobody reads it
     profile_.output_bytes += bytesOf(t);
-    const auto* memory = t.storage().unsafeGetStorageImpl();
-    const auto shared = [&](const auto& m) { return m._unsafe_get_target() == memory; };
+    const void* memory = t.storage().unsafeGetStorageImpl();
+    const auto shared = [&](const auto& m) { return m.first == memory; };
     if (std::ranges::none_of(memory_, shared)) only_views_ = false;
   }
 }

@@ -6,11 +6,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
-
-#include <c10/core/StorageImpl.h>
 
 namespace meshfuse {
 
@@ -131,8 +131,8 @@ class StepProbe {
   const Step& step_;
   std::chrono::steady_clock::time_point start_;
   StepProfile profile_;
-  // Of the operands; weak, so that profiling keeps no memory, and yet no address comes twice.
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;
+  // Of the operands: its address, and what keeps that from being used again (not the memory).
+  std::vector<std::pair<const void*, std::shared_ptr<void>>> memory_;
   std::vector<at::Device> devices_;  // those other than the CPU that must finish first
   int64_t members_ = 0;
   bool only_views_ = true;
