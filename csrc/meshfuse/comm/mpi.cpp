@@ -240,20 +240,6 @@ void MpiCommunicator::closeWithout(int r, const std::string& reason, const std::
   close(r, reason, message);
 }
 
-// A rank that waits in a barrier which this one has not reached will not do its part in this call.
-void MpiCommunicator::throwIfElsewhere(std::string_view what, int64_t call) {
-  if (what == kBarrier) return;
-  for (int r = 0; r < size_; ++r) {
-    if (!isAwaited(r) || control_.peers()[static_cast<size_t>(r)].barrier <= barriers_) continue;
-    const std::string fact = concat("rank ", r, " waits in a barrier, and rank ", rank_,
-                                    " waits for it in ", what, " (call ", call, ")");
-    closeWithout(r, fact,
-                 concat(what, ": ", fact,
-                        ". The group is closed. All ranks must make the same calls: look for a "
-                        "branch that only some take."));
-  }
-}
-
 void MpiCommunicator::closeBecauseOf(int r, const MpiControl::Peer& peer, std::string_view what,
                                      int64_t call) {
   blamed_ = r;
@@ -384,6 +370,7 @@ bool MpiCommunicator::waitUntilOthersLeft(bool failed) {
 bool MpiCommunicator::othersLeft() {
   const std::lock_guard lock(mutex_);
   control_.poll();
+  agreement_.receiveAll();  // a long message is only sent when it is received
   if (!control_.allSent() || !agreement_.allSent()) return false;
   for (int r = 0; r < size_; ++r)
     if (r != self() && !control_.peers()[static_cast<size_t>(r)].left) return false;

@@ -56,6 +56,8 @@ class MpiAgreement {
   /// In a collective call of the execution: a member that will not do its part in it.
   const Quitter* findQuitter(int64_t call);
 
+  /// Takes in all that has arrived.
+  void receiveAll();
   /// Whether all messages are out of our buffers.
   bool allSent();
 
@@ -84,7 +86,6 @@ class MpiAgreement {
   void sendFingerprint(int to, const Header& header);
   /// Takes a message in; its sender, or -1 if there is none.
   int receive();
-  void receiveAll();
   void look(int member);
   void hear(int member, const Message& message);
   void tell(int member);

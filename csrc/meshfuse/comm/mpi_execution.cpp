@@ -96,6 +96,21 @@ void MpiCommunicator::refuseExecution(const Team& team, std::string_view reason)
   }
 }
 
+// A rank that waits in a barrier which this one has not reached will not begin the execution. (In a
+// collective that would prove nothing: the rank may have done its part before.)
+void MpiCommunicator::throwIfElsewhere(std::string_view what, int64_t call) {
+  if (what != kExecute) return;
+  for (int r = 0; r < size_; ++r) {
+    if (!isAwaited(r) || control_.peers()[static_cast<size_t>(r)].barrier <= barriers_) continue;
+    const std::string fact = concat("rank ", r, " waits in a barrier, and rank ", rank_,
+                                    " waits for it in ", what, " (call ", call, ")");
+    closeWithout(r, fact,
+                 concat(what, ": ", fact,
+                        ". The group is closed. All ranks must make the same calls: look for a "
+                        "branch that only some take."));
+  }
+}
+
 // In a collective of an execution: a member gave the execution up after it had begun.
 void MpiCommunicator::throwIfAbandoned(std::string_view what, int64_t call) {
   if (!ownsExecution() || what == kExecute) return;
