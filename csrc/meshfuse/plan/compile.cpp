@@ -162,10 +162,11 @@ class PlanBuilder {
       step.call.want_.push_back(runs_here ? localLayout(out, evaluator()) : Layout{});
       step.call.result_types_.push_back(out->dtype());
     }
-    for (const TensorView* out : expr->outputs()) {
-      aliasOf(out) = expr->op().cachedInfo().is_view ? aliasOf(expr->input(0)) : slotOf(out);
-    }
     step.communication = communicationOf(expr);
+    const bool may_share = expr->op().cachedInfo().is_view && !hasOwnMemory(step.communication);
+    for (const TensorView* out : expr->outputs()) {
+      aliasOf(out) = may_share ? aliasOf(expr->input(0)) : slotOf(out);
+    }
     bindScalars(step);
     plan_->steps.push_back(std::move(step));
   }
@@ -206,6 +207,14 @@ class PlanBuilder {
       planTeams(step, in, out, takes_part);
     }
     return step;
+  }
+
+  /// Whether the result is in the communication's own memory on every device.
+  static bool hasOwnMemory(const std::optional<CommunicationStep>& step) {
+    if (!step) return false;
+    const bool exchanges = step->in.axis == step->out.axis;
+    return step->info.kind == CommunicationKind::AllGather ||
+           (step->info.kind == CommunicationKind::AllToAll && !exchanges);
   }
 
   bool knows(const TensorView* tv) const {
