@@ -59,7 +59,9 @@ class PathReader {
     const ScalarPool& pool = tv_->fusion()->scalars();
     const bool outer = t->out[0] == id;
     const int32_t sibling = t->out[outer ? 1 : 0];
-    if (pool.constInt(tv_->domain().id(sibling)->extent()) == 1) return walk(t->in[0], out);
+    if (pool.constInt(tv_->domain().id(sibling)->getMaybeExpandedExtent()) == 1) {
+      return walk(t->in[0], out);
+    }
     const auto extent = pool.constInt(tv_->domain().id(t->in[0])->getMaybeExpandedExtent());
     const auto factor = pool.constInt(t->factor);
     int64_t inner_form = t->inner ? 1 : 0;
