@@ -217,7 +217,7 @@ def test_pipeline_of_two_meshes(world):
 
 
 def test_pipeline_of_two_devices(world):
-    """y on 0, z on 1; the first device has nothing of z."""
+    """The first device has nothing of what the second receives."""
     first, second = DeviceMesh([0]), DeviceMesh([1])
     need(world, second)
     with FusionDefinition() as fd:
