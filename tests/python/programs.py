@@ -77,6 +77,48 @@ def poison(*shape: int, dtype: torch.dtype = torch.float32) -> None:
     del tensors
 
 
+Cuts = Sequence[tuple[int, ParallelType]]
+
+
+def lay(tv: TensorView, mesh: DeviceMesh, cuts: Cuts = ()) -> None:
+    """Put a tensor on a mesh and divide its axes into blocks.
+
+    ``cuts``: pairs of a logical axis and a mesh axis; of pairs with one axis the outermost first.
+    """
+    tv.set_device_mesh(mesh)
+    for axis in sorted({axis for axis, _ in cuts}, reverse=True):
+        for depth, p in enumerate(p for a, p in cuts if a == axis):
+            shard(tv, axis + depth, size_over(mesh, p), p)
+
+
+def size_over(mesh: DeviceMesh, p: ParallelType) -> int:
+    """Return the size of a mesh axis."""
+    return mesh.shape[len(mesh.shape) - 1 - (X, Y, Z).index(p)]
+
+
+def part_of(t: torch.Tensor, mesh: DeviceMesh, cuts: Cuts, device: int) -> torch.Tensor | None:
+    """Return what a device holds of a tensor that is laid so; None: it is not in the mesh."""
+    index = mesh.index_of(device)
+    if index is None:
+        return None
+    for axis, p in cuts:
+        d = size_over(mesh, p)
+        t = block(t, axis, d, index[len(index) - 1 - (X, Y, Z).index(p)])
+    return t
+
+
+def assert_part(got: torch.Tensor, want: torch.Tensor | None) -> None:
+    """Compare a device's result, every bit of it; a device outside the mesh has no elements."""
+    if want is None:
+        assert got.numel() == 0
+        return
+    assert got.dtype == want.dtype and got.shape == want.shape
+    if not want.dtype.is_complex:
+        width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+        got, want = (x.contiguous().view(width[want.element_size()]) for x in (got, want))
+    assert torch.equal(got, want)
+
+
 def communications(fd: FusionDefinition) -> list[str]:
     """Return the communications of the program that ran last, as "all-reduce x", in order.
 
