@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,6 +33,10 @@ from .schedule import SchedOperators
 from .tensor_arguments import parse_tensor_arguments
 from .unsupported import add_unsupported
 from .vector import Vector
+
+if TYPE_CHECKING:
+    from ._C import DeviceMesh
+    from .check import CheckReport
 
 _NO_FUSION = (
     "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion. "
@@ -390,6 +394,45 @@ class FusionDefinition:
                 "Call execute(inputs, profile=True)."
             )
         return self._profile
+
+    def check(
+        self,
+        mesh: int | Sequence[int] | DeviceMesh | None = None,
+        rtol: float | None = None,
+        examples: int = 20,
+        seed: int = 0,
+    ) -> CheckReport:
+        """Compare the program on the simulated mesh with the program alone, on random inputs.
+
+        Symbolic sizes, 0 and 1 among them, values and strides are drawn anew for each example.
+
+        Args:
+            mesh: The mesh to which the program's splits are carried over: a size, a shape or a
+                DeviceMesh. None for the meshes that the program has.
+            rtol: Allowed difference relative to an element, and to the root mean square of its
+                tensor. None: what rounding does, from the types and the longest reduction.
+            examples: Number of examples.
+            seed: Start of the random numbers.
+
+        Raises:
+            AssertionError: a result differs. The message has the smallest failing program that was
+                found and a script that shows it.
+            meshfuse.Error: the splits cannot be carried over, or every example is refused.
+
+        Example:
+            >>> import meshfuse
+            >>> with meshfuse.FusionDefinition() as fd:
+            ...     x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 6])
+            ...     fd.add_output(fd.ops.matmul(x, w))
+            ...     w.set_device_mesh(meshfuse.DeviceMesh(range(2)))
+            ...     _ = w.outer_split(-1, 2)
+            ...     w.axis(-2).parallelize(meshfuse.ParallelType.mesh_x)
+            >>> fd.check().examples, fd.check(mesh=3, examples=5).examples
+            (20, 5)
+        """
+        from .check import check
+
+        return check(self, mesh, rtol, examples, seed)
 
     def inputs(self) -> list[int]:
         """Return the numbers of the inputs among all records."""

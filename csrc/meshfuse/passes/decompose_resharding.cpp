@@ -113,6 +113,15 @@ class Decomposer {
     inserted(expr);
   }
 
+  /// The memory order that a tensor was given, as setStrideOrder takes it; empty when it was not.
+  static std::vector<int64_t> fixedOrder(const TensorView* tv) {
+    if (!tv->hasAllocation()) return {};
+    std::vector<int64_t> order = strideOrderOf(tv);
+    if (!order.empty()) return order;
+    for (int64_t i = tv->ndim(); i-- > 0;) order.push_back(i);
+    return order;
+  }
+
   /// Whether the result asks for other reductions across the mesh than it will get.
   static bool asksOtherwise(const Expr* expr, const Alignment& alignment) {
     return std::ranges::any_of(kDeviceTypes, [&](ParallelType p) {
@@ -126,7 +135,7 @@ class Decomposer {
   /// Makes the axes of a tensor anew, divided as they are, its reduction axes whole or left out.
   void rebuild(TensorView* tv, bool keep_reductions) {
     if (!tv->hasReduction()) return;
-    const std::vector<int64_t> order = strideOrderOf(tv);
+    const std::vector<int64_t> order = fixedOrder(tv);
     const MeshState state = stateOf(tv);
     const bool declared = tv->meshIsDeclared();
     const std::vector<IterDomain*> axes = tv->getLogicalDomain();
@@ -151,7 +160,7 @@ class Decomposer {
     const DeviceMesh result_mesh = out->getDeviceMesh();
     const bool elsewhere = !(result_mesh == *alignment.mesh);
     const bool declared = out->meshIsDeclared();
-    const std::vector<int64_t> order = strideOrderOf(out);
+    const std::vector<int64_t> order = fixedOrder(out);
     if (elsewhere) {  // for now: the partial results are where the operands are
       clearDevices(out);
       out->setDeviceMesh(*alignment.mesh);
@@ -280,7 +289,7 @@ class Decomposer {
       const AxisChoice& choice = alignment.on(p);
       if (choice.kind == AxisChoice::Partial) requestReduction(sum->definition(), sum, choice, p);
     }
-    if (const auto order = strideOrderOf(out); !order.empty()) {
+    if (const auto order = fixedOrder(out); !order.empty()) {
       whole->setStrideOrder(order, "decompose-resharding");
     }
     const std::vector<Expr*> uses = out->uses();
