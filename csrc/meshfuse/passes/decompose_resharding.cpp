@@ -247,7 +247,8 @@ class Decomposer {
   bool widen(Expr* expr, const Alignment& alignment) {
     const DataType wide = fusion_.reduce_dtype;
     TensorView* out = expr->output(0);
-    if (wide == DataType::Null || !isFloating(out->dtype()) || bitsOf(out->dtype()) >= bitsOf(wide)) {
+    if (wide == DataType::Null || !isFloating(out->dtype()) ||
+        bitsOf(out->dtype()) >= bitsOf(wide)) {
       return false;
     }
     const size_t known = fusion_.allExprs().size();
