@@ -11,10 +11,9 @@ namespace {
 
 /// The only axis that is summed is the device axis itself: a finished partial result.
 bool sumsDevices(const Expr* expr, const OperandProjection& in) {
-  const auto reduces = [](const Factor& f) { return f.kind == FactorKind::Reduction; };
   return in.split && in.split->key.size() == 2 &&
-         reduces(expr->factors().factor(in.split->factors[0])) &&
-         std::ranges::count_if(expr->factors().factors(), reduces) == 1;
+         expr->factors().factor(in.split->factors[0]).kind == FactorKind::Reduction &&
+         std::ranges::count_if(expr->output(0)->getLoopDomain(), &IterDomain::isReduction) == 1;
 }
 
 bool isPartialState(const Expr* expr, const OperandProjection& in, const OperandProjection& out) {
