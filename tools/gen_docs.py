@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes docs/ops.md and docs/passes.md from the registries.
+"""Writes docs/ops.md and docs/passes.md from the registries, and the table of placements.
 
 Usage: PYTHONPATH=python python tools/gen_docs.py [--check]
 
-With --check nothing is written; the exit code is 1 when a file is out of date.
+With --check nothing is written; the exit code is 1 when a file is out of date. The table comes from
+docs/placements.json, which tests/python/placements.py writes.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,37 @@ def ops_text() -> str:
         "# Ops\n\nCallable as `fd.ops.<name>` and, on the active definition, as "
         "`meshfuse.ops.<name>`. Shapes are global shapes; dims may be negative.\n\n"
     )
-    return NOTE + head + "\n".join(op_text(info) for info in _C.registered_ops())
+    sections = "\n".join(op_text(info) for info in _C.registered_ops())
+    return NOTE + head + sections + "\n" + placements_text()
+
+
+def placements_text() -> str:
+    """Return the table of what became of the placements of each op, and the messages."""
+    table = json.loads((DOCS / "placements.json").read_text())
+    meshes = list(next(iter(table.values())))
+    lines = [
+        "## Placements\n",
+        "Operands and results placed on a mesh in every way (each mesh axis nowhere or on any "
+        "axis of the tensor, two on one axis in both orders, or no mesh given), or in a sample of "
+        "the ways: how many give torch's result, and how many are refused with a message. "
+        "`python -m placements` in `tests/python` runs them.\n",
+        "| op | " + " | ".join(f"mesh {mesh}" for mesh in meshes) + " |",
+        "|---|" + "---|" * len(meshes),
+    ]
+    messages: dict[str, int] = {}
+    for op, row in table.items():
+        cells = []
+        for mesh in meshes:
+            refused = row[mesh]["refused"]
+            for message, count in refused.items():
+                messages[message] = messages.get(message, 0) + count
+            total = sum(refused.values())
+            cells.append(f"{row[mesh]['run']}" + (f", {total} refused" if total else ""))
+        lines.append(f"| {op} | " + " | ".join(cells) + " |")
+    if messages:
+        lines += ["\nMessages, names and numbers taken out:\n"]
+        lines += [f"- {message} ({count})" for message, count in sorted(messages.items())]
+    return "\n".join(lines) + "\n"
 
 
 def passes_text() -> str:

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import logging
+import math
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +18,10 @@ import meshfuse
 from meshfuse import DataType, DeviceMesh, FusionDefinition, check_run
 from meshfuse.check import CheckFailure
 from meshfuse.check_inputs import lay_out, random_values
+from meshfuse.program_text import in_double, parse, unsharded
+from meshfuse.remesh import mesh_devices, mesh_shape, remesh
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
 PAIR = DeviceMesh(range(2))
 SQUARE = DeviceMesh(torch.arange(4).reshape(2, 2))
@@ -373,6 +380,45 @@ def test_inputs_that_never_fit():
 
 
 # ---- the parts
+
+
+def programs_of_golden_files():
+    programs = []
+    for file in sorted(GOLDEN.glob("*.mf")):
+        for part in re.split(r"^// case: .*\n", file.read_text(), flags=re.MULTILINE)[1:]:
+            programs.append(part.split("// ----")[0])
+    return programs
+
+
+@pytest.mark.parametrize("text", programs_of_golden_files())
+def test_text_form_of_a_program(text):
+    """It is printed as it was read; without annotations and in float64 it is still a program."""
+    program = parse(text)
+    assert str(program) == text
+    for other in (unsharded(program), in_double(unsharded(program))):
+        assert meshfuse.parse_ir(str(other)).ir()
+    kept = program.keep_results([program.results[0]])
+    assert meshfuse.parse_ir(str(kept)).ir() == str(kept)
+
+
+@pytest.mark.parametrize("mesh", [2, 4, (2, 2), (2, 2, 2)], ids=str)
+@pytest.mark.parametrize("text", programs_of_golden_files())
+def test_program_on_another_mesh(text, mesh):
+    """What is carried over is a program on that mesh, and back again the same program."""
+    shape = (mesh,) if isinstance(mesh, int) else mesh
+    other = DeviceMesh(torch.arange(math.prod(shape)).reshape(shape))
+    try:
+        moved = remesh(parse(text), other)
+    except meshfuse.Error as error:
+        assert re.match(r"check: .*\. [A-Z].*\.$", str(error))
+        return
+    assert meshfuse.parse_ir(str(moved)).ir() == str(moved)
+    old = parse(text).meshes()
+    if old and len(mesh_shape(old[0])) == len(shape):
+        back = remesh(
+            moved, DeviceMesh(torch.tensor(mesh_devices(old[0])).reshape(mesh_shape(old[0])))
+        )
+        assert str(back) == text
 
 
 def test_lay_out():

@@ -423,10 +423,9 @@ def test_validate_definition_says_what_is_wrong():
     assert not valid and "Fusion does not exist!" in text
 
 
-@pytest.mark.parametrize("name", ["uneven", "reduce_dtype"])
-def test_settings_that_do_not_exist_yet(name):
-    with pytest.raises(meshfuse.UnsupportedError, match=name):
-        FusionDefinition(**{name: True})
+def test_reduce_dtype_must_be_a_floating_type():
+    with pytest.raises(meshfuse.Error, match="reduce_dtype: .*int"):
+        FusionDefinition(reduce_dtype=DataType.Int).__enter__()
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def schedules(draw):
     taken = [False] * ndim
     steps = []
     kinds = [*zip((X, Y, Z), reversed(mesh_shape), strict=False)]
-    if draw(st.booleans()):
-        kinds.insert(0, (None, draw(st.integers(1, 3))))
+    for _ in range(draw(st.integers(0, 3))):  # serial splits between those for the mesh
+        kinds.insert(draw(st.integers(0, len(kinds))), (None, draw(st.integers(1, 3))))
     for mesh_axis, factor in kinds:
         free = [i for i in range(len(loop)) if not taken[i]]
         at = draw(st.sampled_from(free))
