@@ -189,6 +189,7 @@ void MpiAgreement::hear(int member, const Message& message) {
   for (const int other : others) {  // teams may differ, too: then all ranks of all teams compare
     if (other == rank_ || std::ranges::find(members_, other) != members_.end()) continue;
     members_.push_back(other);
+    ++number(other);  // for that rank this is an execution with this one
     tell(other);
   }
 }
