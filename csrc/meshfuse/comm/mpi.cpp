@@ -168,6 +168,7 @@ bool MpiCommunicator::step(const std::function<bool()>& done, std::string_view w
   if (done()) return true;
   if (backoff.spinning()) return false;
   control_.poll();
+  if (done()) return true;  // what a rank sent before it left has come by now
   throwIfPeerGone(what, call);
   throwIfAbandoned(what, call);
   throwIfElsewhere(what, call);
