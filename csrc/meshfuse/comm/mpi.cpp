@@ -168,6 +168,7 @@ bool MpiCommunicator::step(const std::function<bool()>& done, std::string_view w
   if (done()) return true;
   if (backoff.spinning()) return false;
   control_.poll();
+  if (done()) return true;  // what a rank sent before it left has come by now
   throwIfPeerGone(what, call);
   throwIfAbandoned(what, call);
   throwIfElsewhere(what, call);
@@ -267,7 +268,8 @@ void MpiCommunicator::giveUp(std::string_view what, int64_t call) {
   std::vector<int> missing;
   for (int r = 0; r < size_; ++r) {
     const MpiControl::Peer& peer = control_.peers()[static_cast<size_t>(r)];
-    if (isAwaited(r) && std::max(peer.waiting_in, peer.completed) < call) missing.push_back(r);
+    const bool came = what != kExecute && std::max(peer.waiting_in, peer.completed) >= call;
+    if (isAwaited(r) && !came) missing.push_back(r);
   }
   const std::string who = missing.empty() ? "no rank in particular" : listRanks(missing);
   const int culprit = missing.empty() ? -1 : missing.front();

@@ -137,7 +137,12 @@ void MpiAgreement::look(int member) {
   for (auto& queue = from(member); !queue.empty(); queue.pop_front()) {
     const Message& front = queue.front();
     if (front.number < number(member)) continue;  // this rank gave that execution up
-    if (front.number > number(member) || front.kind == Kind::Disagreed) {
+    if (front.number > number(member)) {
+      // After its fingerprint: it has seen all others', and is in the next execution already.
+      different_ = different_ || isAwaited(member);
+      return;
+    }
+    if (front.kind == Kind::Disagreed) {
       different_ = true;
       return;
     }
@@ -189,6 +194,7 @@ void MpiAgreement::hear(int member, const Message& message) {
   for (const int other : others) {  // teams may differ, too: then all ranks of all teams compare
     if (other == rank_ || std::ranges::find(members_, other) != members_.end()) continue;
     members_.push_back(other);
+    ++number(other);  // for that rank this is an execution with this one
     tell(other);
   }
 }
@@ -199,11 +205,14 @@ MpiAgreement::Verdict MpiAgreement::compare() {
   for (const int member : members) {
     auto& queue = from(member);
     while (isAwaited(member) && !queue.empty()) {
+      // It went on, because of a member that gave up, of whom this rank will hear, too.
+      const bool later = queue.front().number > number(member);
+      if (later && queue.front().kind != Kind::Disagreed) break;
       const Message front = std::move(queue.front());
       queue.pop_front();
       if (front.kind == Kind::Disagreed) {
         hear(member, front);
-      } else if (front.kind != Kind::Fingerprint && front.number >= number(member)) {
+      } else if (front.kind != Kind::Fingerprint && front.number == number(member)) {
         quitter_ = {member, front.text};
         return Verdict::GivenUp;
       }

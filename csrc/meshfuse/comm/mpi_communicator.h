@@ -21,6 +21,9 @@ namespace meshfuse {
 /// Which elements of the input each member of a team reduces, in consecutive rounds.
 struct ReductionLayout;
 
+/// Name of the wait for agreement in messages, where those for collectives have theirs.
+inline constexpr std::string_view kExecute = "execute";
+
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator();

@@ -7,7 +7,6 @@
 namespace meshfuse {
 namespace {
 
-constexpr std::string_view kExecute = "execute";
 using Verdict = MpiAgreement::Verdict;
 
 }  // namespace
