@@ -18,7 +18,6 @@ from .exceptions import PeerError
 _log = logging.getLogger("meshfuse")
 _process = os.getpid()
 _watching = False
-_refusals = 0
 _failed = False
 
 
@@ -42,11 +41,7 @@ def report(error: Exception, doing: str, cache: FusionExecutorCache | None = Non
     """
     log_once(error, doing)
     watch()
-    if not _watching or isinstance(error, PeerError):
-        return
-    global _refusals
-    _refusals += 1
-    if hasattr(error, "_meshfuse_told"):
+    if not _watching or isinstance(error, PeerError) or hasattr(error, "_meshfuse_told"):
         return
     reason = _text(type(error), error)
     if cache is None:
@@ -58,11 +53,6 @@ def report(error: Exception, doing: str, cache: FusionExecutorCache | None = Non
 def mark_told(error: Exception) -> None:
     """Mark an exception of a program's ``run``, which tells the other ranks by itself."""
     error._meshfuse_told = True  # type: ignore[attr-defined]
-
-
-def refusals() -> int:
-    """Return how many executions this rank gave up and told the others so."""
-    return _refusals
 
 
 def watch() -> None:

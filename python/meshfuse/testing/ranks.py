@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from .. import _C, failure
+from .. import _C
 from ..exceptions import PeerError
 from .board import Board, Record
 from .by_rank import ByRank, list_ranks
@@ -138,7 +138,6 @@ class RankSession:
             closed=isinstance(error, PeerError),
             late=isinstance(error, TimeoutError),
             calls=calls - self._calls,
-            refusals=failure.refusals(),
         )
         self._calls = calls
         if self.parted is not None:
@@ -293,8 +292,6 @@ def _why_parted(found: dict[int, Record], silent: list[int], released: bool) -> 
     if any(r["closed"] or r["late"] for r in records) or released:
         causes = [rank for rank in failed if not found[rank]["closed"]] or failed
         return f"{list_ranks(causes)} failed while others communicated"
-    if len({r["refusals"] for r in records}) > 1:
-        return "only some ranks gave up an execution"
     if failed and len({r["calls"] for r in records}) > 1:
         return f"{list_ranks(failed)} failed, and made other communications than the rest"
     return None
