@@ -424,7 +424,7 @@ def test_validate_definition_says_what_is_wrong():
 
 
 def test_reduce_dtype_must_be_a_floating_type():
-    with pytest.raises(meshfuse.Error, match="reduce_dtype: .*int"):
+    with pytest.raises(meshfuse.Error, match=r"reduce_dtype: .*int"):
         FusionDefinition(reduce_dtype=DataType.Int).__enter__()
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from programs import X, Y, place, ramp, shard
@@ -16,7 +18,7 @@ def chunks(tensor: torch.Tensor, axis: int, d: int) -> list[torch.Tensor]:
     size = -(-tensor.size(axis) // d)
     n = tensor.size(axis)
     starts = [min(r * size, n) for r in range(d + 1)]
-    return [tensor.narrow(axis, a, b - a) for a, b in zip(starts, starts[1:], strict=False)]
+    return [tensor.narrow(axis, a, b - a) for a, b in itertools.pairwise(starts)]
 
 
 @pytest.mark.parametrize(("extent", "d", "sizes"), [(5, 2, [3, 2]), (5, 4, [2, 2, 1, 0])])
