@@ -13,6 +13,7 @@ from torch.nn.functional import linear
 
 from meshfuse import Communicator, DeviceMesh, FusionDefinition
 
+LAUNCHED = Communicator.instance().is_available()
 PAIR = DeviceMesh([0, 1])
 SQUARE = DeviceMesh(torch.arange(4).reshape(2, 2))
 
@@ -130,7 +131,8 @@ def test_recipe_on_a_grid(world, name):
             True,
             (35, 7, 1),
             marks=pytest.mark.xfail(
-                strict=True, reason="the bias is added in the communication's memory order"
+                strict=not LAUNCHED,
+                reason="the bias is added in the communication's memory order",
             ),
         ),
     ],
@@ -247,7 +249,7 @@ def test_pipeline_of_two_devices(world):
 
 
 @pytest.mark.xfail(
-    Communicator.instance().is_available(),
+    LAUNCHED,
     run=False,
     reason="a rank outside the mesh of an input does not learn its symbolic sizes",
 )
