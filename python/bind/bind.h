@@ -97,6 +97,8 @@ void bindOps(py::module_& module);
 void bindOperators(TensorClass& tensor, py::object scalar);
 void bindExecutor(py::module_& module);
 void bindCommunicator(py::module_& module);
+void bindProfile(py::module_& module);
 void bindText(py::module_& module);
+void bindExplain(py::module_& module);
 
 }  // namespace meshfuse::python

@@ -2,6 +2,7 @@
 // The communicator in Python, the simulated mesh, and what Python must do for a waiting rank.
 #include "bind.h"
 
+#include <meshfuse/comm/collective_call.h>
 #include <meshfuse/comm/communicator.h>
 
 namespace meshfuse::python {
@@ -28,11 +29,23 @@ std::vector<int64_t> localRanks(const Communicator& self) {
   return {self.localRanks().begin(), self.localRanks().end()};
 }
 
-/// Lets Ctrl-C reach a rank that waits in a communication.
+thread_local bool waits_for_others = false;
+
+/// Lets Ctrl-C, and other signals that Python handles, reach a rank that waits in a communication.
 void checkSignals() {
   if (!Py_IsInitialized()) return;
   const py::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  waits_for_others = true;
+  const bool raised = PyErr_CheckSignals() != 0;
+  waits_for_others = false;
+  if (raised) throw py::error_already_set();
+}
+
+/// Rank and size as the launcher says, or None.
+std::optional<std::pair<int64_t, int64_t>> launchedAs() {
+  const LauncherEnv env = readLauncherEnv();
+  if (!env.found) return std::nullopt;
+  return std::pair{env.rank, env.size};
 }
 
 void reportFailure(const std::string& reason) {
@@ -86,6 +99,12 @@ void bindCommunicator(py::module_& module) {
              "Tells the other ranks that this one gave up an execution before communicating.");
   module.def("shutdown", &shutdown, Release(), py::arg("failed"), "Leaves the group, at exit.");
   module.def("is_distributed", &isDistributed, Release());
+  module.def("launched_as", &launchedAs,
+             "Rank and number of ranks that a launcher gave to this process, or None.");
+  module.def("collective_calls", &collectiveCalls, "Collective calls begun by this process.");
+  module.def(
+      "waits_for_others", [] { return waits_for_others; },
+      "In a signal handler: whether the signal came while this thread waits in a communication.");
   module.def("communication_timeout", &communicationTimeout);
   setInterruptCheck(&checkSignals);
 }

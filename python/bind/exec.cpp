@@ -70,6 +70,18 @@ Inputs readInputs(PyObject* inputs) {
   return result;
 }
 
+/// When it throws, the other ranks are told.
+Inputs readInputsOrRefuse(Cache& cache, PyObject* inputs) {
+  try {
+    return readInputs(inputs);
+  } catch (const std::exception& error) {
+    const std::string reason = error.what();
+    const py::gil_scoped_release release;
+    cache.refuse(reason);
+    throw;
+  }
+}
+
 /// A new list.
 PyObject* wrap(std::vector<at::Tensor>&& outputs) {
   auto list =
@@ -84,7 +96,7 @@ PyObject* wrap(std::vector<at::Tensor>&& outputs) {
 }
 
 PyObject* execute(Cache& cache, PyObject* inputs) {
-  Inputs values = readInputs(inputs);
+  Inputs values = readInputsOrRefuse(cache, inputs);
   std::vector<at::Tensor> outputs;
   {
     const py::gil_scoped_release release;
@@ -199,8 +211,8 @@ void bindExecutor(py::module_& module) {
            "Tensor axis that is divided over the mesh axis, -1 when replicated.");
 
   py::class_<Cache, std::shared_ptr<Cache>>(module, "FusionExecutorCache")
-      .def(py::init([](std::shared_ptr<Fusion> fusion, int64_t, bool) {
-             return std::make_shared<Cache>(std::move(fusion));
+      .def(py::init([](std::shared_ptr<Fusion> fusion, int64_t fusion_id, bool) {
+             return std::make_shared<Cache>(std::move(fusion), fusion_id);
            }),
            py::arg("fusion").none(false), py::arg("fusion_id") = 0, py::arg("auto_schedule") = true)
       .def("runner", &runner)
@@ -215,6 +227,8 @@ void bindExecutor(py::module_& module) {
             return self.isCompiled(readInputs(inputs.ptr()));
           },
           py::arg("inputs"), py::arg("device") = 0)
+      .def("refuse", &Cache::refuse, py::call_guard<py::gil_scoped_release>(), py::arg("reason"),
+           "Tells the other ranks that this one gave up an execution before it had begun.")
       .def("fusion", [](const Cache& self) { return self.fusion(); })
       .def("stats", &stats)
       .def("compiled_ir", [](Cache& self) { return irText(*self.compiledFusion()); })

@@ -101,6 +101,26 @@ void bindFusion(py::module_& module) {
            [](const FusionPtr& self, DataType dtype) {
              return ScalarHandle{self, self->scalars().symbol(dtype)};
            })
+      .def_property(
+          "uneven", [](const Fusion& self) { return self.uneven; },
+          [](Fusion& self, bool uneven) {
+            self.uneven = uneven;
+            self.bumpVersion();
+          })
+      .def_property(
+          "reduce_dtype", [](const Fusion& self) { return self.reduce_dtype; },
+          [](Fusion& self, DataType type) {
+            MESHFUSE_CHECK(type == DataType::Null || isFloating(type), "reduce_dtype: ", type,
+                           " is not a floating type. Give DataType.Float or DataType.Double.");
+            self.reduce_dtype = type;
+            self.bumpVersion();
+          })
+      .def_property(
+          "strict", [](const Fusion& self) { return self.strict; },
+          [](Fusion& self, bool strict) {
+            self.strict = strict;
+            self.bumpVersion();
+          })
       .def("clone", [](const Fusion& self) { return FusionPtr(self.clone()); })
       .def("ir", &irText)
       .def("print_math", &mathText, py::arg("from_outputs_only") = true)

@@ -18,5 +18,7 @@ PYBIND11_MODULE(_C, module) {
   mp::bindOps(module);
   mp::bindCommunicator(module);
   mp::bindExecutor(module);
+  mp::bindProfile(module);
   mp::bindText(module);
+  mp::bindExplain(module);
 }

@@ -53,6 +53,13 @@ from .descriptor import compute_contiguity, compute_tensor_descriptor  # noqa: E
 from .exceptions import Error, InternalError, PeerError, UnsupportedError  # noqa: E402
 from .executor_cache import FusionExecutorCache  # noqa: E402
 from .package_version import __version__, version  # noqa: E402
+from .profile import (  # noqa: E402
+    FusionProfile,
+    KernelProfile,
+    PythonProfiler,
+    get_fusion_profile,
+    reset_profiler,
+)
 from .simulation import simulate  # noqa: E402
 from .statement import Statement  # noqa: E402
 from .vector import Vector  # noqa: E402
@@ -72,13 +79,16 @@ __all__ = [
     "FusionDefinition",
     "FusionExecutorCache",
     "FusionGuard",
+    "FusionProfile",
     "IdMappingMode",
     "InternalError",
     "IterDomain",
+    "KernelProfile",
     "LoadStoreOpType",
     "MemoryType",
     "ParallelType",
     "PeerError",
+    "PythonProfiler",
     "Scalar",
     "SchedulerType",
     "Sharding",
@@ -94,10 +104,12 @@ __all__ = [
     "compute_tensor_descriptor",
     "define_scalar",
     "define_tensor",
+    "get_fusion_profile",
     "multidevice",
     "ops",
     "parse_ir",
     "pytorch_utils",
+    "reset_profiler",
     "schedule",
     "simulate",
     "version",

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import execution, failure
+from . import execution, explanation, failure
 from ._C import (
     DataType,
     Error,
@@ -22,15 +22,21 @@ from ._C import (
     TensorView,
     UnsupportedError,
 )
+from .explanation import Explanation
 from .lifecycle import Lifecycle, Phase
 from .operators import Operators
 from .outputs import add_output
+from .profile import FusionProfile, PythonProfiler
 from .pytorch_utils import python_scalar_to_nvfuser_dtype, torch_dtype_to_nvfuser_dtype
 from .scalar_arguments import scalar_arguments, vector_arguments
 from .schedule import SchedOperators
 from .tensor_arguments import parse_tensor_arguments
 from .unsupported import add_unsupported
 from .vector import Vector
+
+if TYPE_CHECKING:
+    from ._C import DeviceMesh
+    from .check import CheckReport
 
 _NO_FUSION = (
     "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion. "
@@ -72,20 +78,21 @@ class FusionDefinition:
         Args:
             id: A number of the caller's, returned by ``id()``.
             max_length: Greatest number of inputs, constants and ops; None for any.
-            strict: Make implicit communication an error. Not available in this version.
-            uneven: Allow axes that do not divide evenly. Not available in this version.
-            reduce_dtype: Type of sums over ranks. Not available in this version.
+            strict: Make communication that the program does not write down an error; the variable
+                MESHFUSE_STRICT=1 does so for all programs.
+            uneven: Allow axes that the devices do not divide evenly: each device has a chunk of
+                ceil(size / devices), the last ones less, or nothing. Such sizes must be declared
+                as numbers, and one outer split must divide the axis.
+            reduce_dtype: Floating type of partial results and of their sums across devices, where
+                it is wider than the result's, which is rounded once. None: the result's.
         """
-        for name, value in (("strict", strict), ("uneven", uneven), ("reduce_dtype", reduce_dtype)):
-            if value:
-                raise UnsupportedError(
-                    f"FusionDefinition: {name}={value} is not available in this version of "
-                    "meshfuse. Leave it out."
-                )
         self._id = id
-        self._lifecycle = Lifecycle(max_length)
+        self._lifecycle = Lifecycle(
+            max_length, strict=strict, uneven=uneven, reduce_dtype=reduce_dtype
+        )
         self._cache: FusionExecutorCache | None = None
         self._first_use = threading.RLock()
+        self._profile: FusionProfile | None = None
         self._run: Any = None  # runs the compiled program; set by the first execute()
         self.ops = Operators(self._lifecycle)
         self.sched = SchedOperators(self._lifecycle)
@@ -212,7 +219,7 @@ class FusionDefinition:
             override_user_schedule: Ignore a ``schedule()`` method.
             capture_debug_output: Not available in this version.
             print_repro: Not available in this version.
-            profile: Not available in this version.
+            profile: Record the steps for ``profile()``.
             save_repro_inputs: Not available in this version.
             contiguous_outputs: Make results row-major where the program fixes no layout.
 
@@ -232,7 +239,11 @@ class FusionDefinition:
                 or _enable_options
                 or _disable_options
             ):
-                return self._run(inputs)  # type: ignore[no-any-return]
+                try:
+                    return self._run(inputs)  # type: ignore[no-any-return]
+                except Exception as error:
+                    failure.mark_told(error)
+                    raise
             settings = execution.Settings(
                 device=device,
                 contiguous_outputs=contiguous_outputs,
@@ -242,13 +253,17 @@ class FusionDefinition:
                 later={
                     "capture_debug_output": capture_debug_output,
                     "print_repro": print_repro,
-                    "profile": profile,
                     "save_repro_inputs": save_repro_inputs,
                 },
             )
-            return execution.execute(self, inputs, settings)
+            if not profile:
+                return execution.execute(self, inputs, settings)
+            with PythonProfiler() as profiler:
+                results = execution.execute(self, inputs, settings)
+            self._profile = profiler.profile
+            return results
         except Exception as error:
-            failure.report(error, "executing a fusion")
+            failure.report(error, "executing a fusion", self._cache)
             raise
 
     def _executor(self, ignore_user_schedule: bool = False) -> FusionExecutorCache:
@@ -270,7 +285,7 @@ class FusionDefinition:
                     raise NotImplementedError(
                         "Fusion is empty! Add an output with add_output before executing."
                     )
-                self._cache = FusionExecutorCache(fusion)
+                self._cache = FusionExecutorCache(fusion, max(0, self._id or 0))
         return self._cache
 
     def _run_hooks(self, ignore_user_schedule: bool) -> None:
@@ -315,6 +330,34 @@ class FusionDefinition:
         """Return the steps of the plan that ran last."""
         return self._executor().plan()
 
+    def explain(
+        self,
+        suggest: bool = False,
+        *,
+        inputs: Iterable[Any] | None = None,
+        sizes: Mapping[Any, int | Sequence[int]] | None = None,
+    ) -> Explanation:
+        """Say how every tensor is divided and why, and what is communicated, why, and how much.
+
+        Needs no ranks: it works in one process for a mesh of any size.
+
+        Args:
+            suggest: Propose changes. Not available in this version.
+            inputs: Global tensors, as ``sim.run`` takes them, for sizes that the program leaves
+                open; values are not read, so ``torch.empty(..., device="meta")`` will do.
+            sizes: Instead: name of an input (or the input) to its global sizes, or name of an open
+                size (``"T0.0"``) to a number.
+
+        Raises:
+            meshfuse.Error: the passes refuse the program; or the bytes of a communication depend
+                on a size that is not given; or sizes contradict each other or the program.
+        """
+        if suggest:
+            raise UnsupportedError(
+                "explain: suggest=True is not available in this version of meshfuse. Leave it out."
+            )
+        return explanation.explain(self._executor().fusion(), inputs, sizes)
+
     def fusion_ir(self) -> str:
         """Return the program as a listing of operations."""
         return self._defined().print_math(False)
@@ -338,6 +381,58 @@ class FusionDefinition:
         except (Error, NotImplementedError) as error:
             return False, str(error)
         return True, None
+
+    def profile(self) -> FusionProfile:
+        """Return what the last ``execute(profile=True)`` recorded.
+
+        Raises:
+            ValueError: there was no such call.
+        """
+        if self._profile is None:
+            raise ValueError(
+                "The execute() method was not previously called with profiling enabled! "
+                "Call execute(inputs, profile=True)."
+            )
+        return self._profile
+
+    def check(
+        self,
+        mesh: int | Sequence[int] | DeviceMesh | None = None,
+        rtol: float | None = None,
+        examples: int = 20,
+        seed: int = 0,
+    ) -> CheckReport:
+        """Compare the program on the simulated mesh with the program alone, on random inputs.
+
+        Symbolic sizes, 0 and 1 among them, values and strides are drawn anew for each example.
+
+        Args:
+            mesh: The mesh to which the program's splits are carried over: a size, a shape or a
+                DeviceMesh. None for the meshes that the program has.
+            rtol: Allowed difference relative to an element, and to the root mean square of its
+                tensor. None: what rounding does, from the types and the longest reduction.
+            examples: Number of examples.
+            seed: Start of the random numbers.
+
+        Raises:
+            AssertionError: a result differs. The message has the smallest failing program that was
+                found and a script that shows it.
+            meshfuse.Error: the splits cannot be carried over, or every example is refused.
+
+        Example:
+            >>> import meshfuse
+            >>> with meshfuse.FusionDefinition() as fd:
+            ...     x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 6])
+            ...     fd.add_output(fd.ops.matmul(x, w))
+            ...     w.set_device_mesh(meshfuse.DeviceMesh(range(2)))
+            ...     _ = w.outer_split(-1, 2)
+            ...     w.axis(-2).parallelize(meshfuse.ParallelType.mesh_x)
+            >>> fd.check().examples, fd.check(mesh=3, examples=5).examples
+            (20, 5)
+        """
+        from .check import check
+
+        return check(self, mesh, rtol, examples, seed)
 
     def inputs(self) -> list[int]:
         """Return the numbers of the inputs among all records."""

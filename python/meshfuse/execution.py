@@ -53,12 +53,15 @@ def run(
         _check_device(inputs, device)
     try:
         results = cache.run(inputs)
+        if settings.contiguous_outputs:
+            results = _row_major(cache.fusion(), results)
+        if device is not None and not any(isinstance(x, torch.Tensor) for x in inputs):
+            results = [result.to(device) for result in results]
+    except Exception as error:
+        failure.mark_told(error)
+        raise
     finally:
         failure.watch()
-    if settings.contiguous_outputs:
-        results = _row_major(cache.fusion(), results)
-    if device is not None and not any(isinstance(x, torch.Tensor) for x in inputs):
-        results = [result.to(device) for result in results]
     return results
 
 

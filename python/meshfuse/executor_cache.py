@@ -28,7 +28,7 @@ def _execute(
     try:
         return execution.run(self, inputs, settings)
     except Exception as error:
-        failure.report(error, "executing a fusion")
+        failure.report(error, "executing a fusion", self)
         raise
 
 

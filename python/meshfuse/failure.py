@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import Any
 
 from . import _C
+from ._C import FusionExecutorCache
 from .exceptions import PeerError
 
 _log = logging.getLogger("meshfuse")
 _process = os.getpid()
 _watching = False
+_refusals = 0
 _failed = False
 
 
@@ -27,16 +29,40 @@ def log_once(error: BaseException, doing: str) -> None:
         _log.error("Exception occurred while %s: %s: %s", doing, type(error).__name__, error)
 
 
-def report(error: Exception, doing: str) -> None:
+def report(error: Exception, doing: str, cache: FusionExecutorCache | None = None) -> None:
     """Log an exception once and, with more ranks than one, keep them from waiting for this one.
 
     Where every rank gives up the same execution, for the same bad program, nobody waits and the
     next execution works; an exception that nobody catches ends the group (see ``watch``).
+
+    Args:
+        error: What leaves the execution.
+        doing: What was being done, for the log.
+        cache: The program, if it exists: then only the ranks that take part in it are told.
     """
     log_once(error, doing)
     watch()
-    if _watching and not isinstance(error, PeerError):
-        _C.report_refusal(_text(type(error), error))
+    if not _watching or isinstance(error, PeerError):
+        return
+    global _refusals
+    _refusals += 1
+    if hasattr(error, "_meshfuse_told"):
+        return
+    reason = _text(type(error), error)
+    if cache is None:
+        _C.report_refusal(reason)
+    else:
+        cache.refuse(reason)
+
+
+def mark_told(error: Exception) -> None:
+    """Mark an exception of a program's ``run``, which tells the other ranks by itself."""
+    error._meshfuse_told = True  # type: ignore[attr-defined]
+
+
+def refusals() -> int:
+    """Return how many executions this rank gave up and told the others so."""
+    return _refusals
 
 
 def watch() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ._C import Fusion, FusionGuard
+from ._C import DataType, Fusion, FusionGuard
 from .exceptions import Error
 
 
@@ -20,14 +20,34 @@ class Phase(Enum):
 class Lifecycle:
     """State shared by a definition, its ``ops`` and its ``sched``, which so need no cycle."""
 
-    __slots__ = ("_guard", "_records", "fusion", "in_hook", "limit", "phase")
+    __slots__ = (
+        "_guard",
+        "_records",
+        "fusion",
+        "in_hook",
+        "limit",
+        "phase",
+        "reduce_dtype",
+        "strict",
+        "uneven",
+    )
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(
+        self,
+        limit: int | None,
+        *,
+        strict: bool = False,
+        uneven: bool = False,
+        reduce_dtype: DataType | None = None,
+    ) -> None:
         """Begin undefined; ``limit`` is the greatest number of records, None for any."""
         self.fusion: Fusion | None = None
         self.phase = Phase.UNDEFINED
         self.in_hook = False  # inside definition() of a class
         self.limit = limit
+        self.strict = strict  # implicit communication is an error
+        self.uneven = uneven
+        self.reduce_dtype = reduce_dtype
         self._guard: FusionGuard | None = None
         self._records = 0
 
@@ -39,6 +59,10 @@ class Lifecycle:
                 "Make a new FusionDefinition."
             )
         self.fusion = Fusion()
+        self.fusion.strict = self.strict
+        self.fusion.uneven = self.uneven
+        if self.reduce_dtype is not None:
+            self.fusion.reduce_dtype = self.reduce_dtype
         self._guard = FusionGuard(self.fusion)
         self.phase = Phase.OPEN
 

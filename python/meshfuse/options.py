@@ -30,6 +30,9 @@ DUMP = frozenset(
 )
 
 
+_PASSES = ("before:", "after:")
+
+
 def check_options(enable: Iterable[str], disable: Iterable[str]) -> None:
     """Raise an Error that names an option which does not exist."""
     for kind, names, known in (("enable", enable, ENABLE), ("disable", disable, DISABLE)):
@@ -43,13 +46,14 @@ def check_options(enable: Iterable[str], disable: Iterable[str]) -> None:
 def environment(kind: str) -> frozenset[str]:
     """Return the options that MESHFUSE_ENABLE, _DISABLE or _DUMP (or NVFUSER_*) name.
 
-    Unknown names are left out with a warning; ``after:<pass>`` of _DUMP is kept.
+    Unknown names are left out with a warning. ``before:<pass>`` and ``after:<pass>`` of _DUMP are
+    kept: the compiler prints these, and warns of unknown passes.
     """
     known = {"ENABLE": ENABLE, "DISABLE": DISABLE, "DUMP": DUMP}[kind]
     variable = f"MESHFUSE_{kind}"
     text = os.environ.get(variable) or os.environ.get(f"NVFUSER_{kind}", "")
     names = [name.strip() for name in text.split(",") if name.strip()]
-    good = {name for name in names if _bare(name) in known or name.startswith("after:")}
+    good = {name for name in names if _bare(name) in known or name.startswith(_PASSES)}
     for name in names:
         if name not in good:
             warnings.warn(

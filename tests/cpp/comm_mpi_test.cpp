@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <meshfuse/base/error.h>
 #include <meshfuse/comm/communicator.h>
+#include <meshfuse/comm/proposal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -157,6 +158,176 @@ TEST(Mpi, RefusalOfOneRankEndsTheWait) {
     EXPECT_EQ(error.rank(), 0);
   }
   expectIn("bad input on one rank", error.what());
+  group->shutdown(true);
+}
+
+// --- Agreement -----------------------------------------------------------------------------------
+
+/// Ranks that have the same number run the same.
+class NumberProposal final : public Proposal {
+ public:
+  explicit NumberProposal(int64_t number) : number_(number) {}
+  uint64_t fingerprint(int64_t) const override { return static_cast<uint64_t>(number_); }
+  std::string describe() const override { return concat("number ", number_); }
+  void disagree(std::span<const Statement> statements) const override {
+    std::string text;
+    for (const auto& [rank, statement] : statements)
+      text += concat("rank ", rank, " has ", statement, "; ");
+    throw Error(text);
+  }
+
+ private:
+  int64_t number_;
+};
+
+Team everyone(const Communicator& group) {
+  Team team;
+  for (int64_t d = 0; d < group.size(); ++d) team.devices.push_back(d);
+  return team;
+}
+
+void agreeOn(Communicator& group, const Team& team, int64_t number) {
+  const NumberProposal proposal(number);
+  group.beginExecution(team, proposal);
+  try {
+    group.agree();
+    group.agree();  // nothing to do any more
+    group.endExecution();
+  } catch (const std::exception& error) {
+    group.abandonExecution(error.what());
+    throw;
+  }
+}
+
+TEST(MpiAgreement, SameOnAllRanks) {
+  const auto group = newGroup();
+  for (int i = 0; i < 300; ++i) agreeOn(*group, everyone(*group), i);
+  group->barrier();
+  group->shutdown(false);
+}
+
+TEST(MpiAgreement, DifferenceIsKnownToAllAndClosesNothing) {
+  const auto group = newGroup();
+  for (int64_t odd = 0; odd < group->size(); ++odd) {
+    try {
+      agreeOn(*group, everyone(*group), group->rank() == odd ? 7 : 5);
+      ADD_FAILURE() << "no Error";
+    } catch (const Error& error) {
+      for (int64_t r = 0; r < group->size(); ++r)
+        expectIn(concat("rank ", r, " has number ", r == odd ? 7 : 5, ";"), error.what());
+    }
+    agreeOn(*group, everyone(*group), odd);
+  }
+  group->barrier();
+  group->shutdown(false);
+}
+
+TEST(MpiAgreement, RefusalOfOneRankClosesNothing) {
+  const auto group = newGroup();
+  const Team team = everyone(*group);
+  for (int64_t odd = 0; odd < group->size(); ++odd) {
+    if (group->rank() == odd) {
+      group->refuseExecution(team, "K is 7");
+    } else {
+      try {
+        agreeOn(*group, team, 5);
+        ADD_FAILURE() << "no PeerError";
+      } catch (const PeerError& error) {
+        EXPECT_EQ(error.rank(), odd);
+        EXPECT_EQ(error.reason(), "K is 7");
+        expectIn("Nothing was communicated, and the group goes on. Reason: K is 7", error.what());
+      }
+    }
+    agreeOn(*group, team, odd);
+  }
+  group->refuseExecution(team, "on all ranks");
+  agreeOn(*group, team, 1);
+  group->barrier();
+  group->shutdown(false);
+}
+
+TEST(MpiAgreement, AbandonedExecutionEndsTheWaitInItsCollectives) {
+  const auto group = newGroup();
+  const NumberProposal proposal(1);
+  group->beginExecution(everyone(*group), proposal);
+  group->agree();
+  const auto start = Clock::now();
+  if (group->rank() == 1) {
+    std::this_thread::sleep_for(200ms);
+    group->abandonExecution("index out of range");
+    std::this_thread::sleep_for(500ms);
+  }
+  const PeerError error = peerErrorOf(*group);
+  EXPECT_LT(secondsSince(start), 5);
+  if (group->rank() != 1) {
+    EXPECT_EQ(error.rank(), 1);
+    group->endExecution();
+  }
+  expectIn("index out of range", error.what());
+  group->shutdown(true);
+}
+
+TEST(MpiAgreement, AbandonmentByAllRanksClosesNothing) {
+  const auto group = newGroup();
+  const NumberProposal proposal(1);
+  for (int i = 0; i < 3; ++i) {
+    group->beginExecution(everyone(*group), proposal);
+    if (i > 0) group->agree();
+    group->abandonExecution("the same on all ranks");
+    agreeOn(*group, everyone(*group), i);
+    group->barrier();
+  }
+  group->shutdown(false);
+}
+
+TEST(MpiAgreement, RanksOutsideOfTheTeamAreNotAwaited) {
+  const auto group = newGroup();
+  const int64_t last = group->size() - 1;
+  if (last > 1) {
+    Team team = everyone(*group);
+    team.devices.pop_back();
+    if (group->rank() != last)
+      for (int i = 0; i < 20; ++i) agreeOn(*group, team, i);
+  }
+  agreeOn(*group, everyone(*group), 1);
+  group->shutdown(false);
+}
+
+TEST(MpiAgreement, TimeoutNamesWhoIsMissing) {
+  const auto group = newGroup("2");
+  const auto last = static_cast<int>(group->size() - 1);
+  if (group->rank() == last) {
+    std::this_thread::sleep_for(3s);
+    EXPECT_NE(peerErrorOf(*group).rank(), last);
+  } else {
+    try {
+      agreeOn(*group, everyone(*group), 1);
+      ADD_FAILURE() << "no PeerError";
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.rank(), last);
+      expectIn(
+          concat("timed out after 2 s (MESHFUSE_TIMEOUT) in execute (call 2) without rank ", last),
+          error.what());
+    }
+  }
+  group->shutdown(true);
+}
+
+TEST(MpiAgreement, RankInABarrierIsNotAwaited) {
+  const auto group = newGroup();
+  const auto start = Clock::now();
+  if (group->rank() == 1) {
+    expectIn("waits in a barrier", peerErrorOf(*group).what());
+  } else {
+    try {
+      agreeOn(*group, everyone(*group), 1);
+      ADD_FAILURE() << "no PeerError";
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.rank(), 1);
+      expectIn("waits in a barrier", error.what());
+    }
+  }
+  EXPECT_LT(secondsSince(start), 10);
   group->shutdown(true);
 }
 

@@ -274,15 +274,6 @@ TEST_F(ExecutorInputs, CudaSchedulesAreRefused) {
                                 {"execute: axis 0 of T1 is on block_x", "use mesh_x"});
 }
 
-TEST_F(ExecutorInputs, CommunicationIsRefusedForNow) {
-  TensorView* x = input({4});
-  x->setDeviceMesh(two);
-  x->outerSplit(0, 2)->parallelize(0, kX);
-  output(relu(x))->setDeviceMesh(two);
-  expectError([&] { runOnMesh(cache(), 2, {numbers({4})}); },
-              {"needs communication over mesh_x", "T0 splits", "T1 holds"});
-}
-
 TEST_F(ExecutorInputs, MessageTooFewAxes) {
   output(relu(input({-1, 6})));
   expectError([&] { run({at::rand({6})}); }, "to have 2 axes, but got a tensor of 1 axes");

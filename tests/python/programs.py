@@ -180,3 +180,31 @@ def sharded_matmul(
             if axis is not None:
                 shard(tv, axis, d)
     return fd
+
+
+def mlp(
+    mesh: DeviceMesh, *, in_seq: bool = False, out_seq: bool = False, strict: bool = False
+) -> FusionDefinition:
+    """Return ``gelu(x @ w1 + b1) @ w2 + b2``, annotated on w1 and w2, and on the ends if asked."""
+    d = mesh.size
+    with FusionDefinition(strict=strict) as fd:
+        x, w1, b1 = (fd.define_tensor(s) for s in ([4, 2 * d, 6], [6, 4 * d], [4 * d]))
+        w2, b2 = fd.define_tensor([4 * d, 6]), fd.define_tensor([6])
+        h = fd.ops.gelu(fd.ops.add(fd.ops.matmul(x, w1), b1))
+        y = fd.ops.add(fd.ops.matmul(h, w2), b2)
+        fd.add_output(y)
+        annotated = [(w1, 1), (w2, 0)] + [(x, 1)] * in_seq + [(y, 1)] * out_seq
+        for tv, axis in annotated:
+            place(mesh, tv)
+            shard(tv, axis, d)
+    return fd
+
+
+def mlp_inputs(d: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(4, 2 * d, 6), (6, 4 * d), (4 * d,), (4 * d, 6), (6,)]
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def mlp_reference(x, w1, b1, w2, b2) -> torch.Tensor:
+    return torch.nn.functional.gelu(x @ w1 + b1) @ w2 + b2

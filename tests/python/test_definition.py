@@ -423,7 +423,7 @@ def test_validate_definition_says_what_is_wrong():
     assert not valid and "Fusion does not exist!" in text
 
 
-@pytest.mark.parametrize("name", ["strict", "uneven", "reduce_dtype"])
+@pytest.mark.parametrize("name", ["uneven", "reduce_dtype"])
 def test_settings_that_do_not_exist_yet(name):
     with pytest.raises(meshfuse.UnsupportedError, match=name):
         FusionDefinition(**{name: True})

@@ -134,7 +134,6 @@ OPTIONS = [
         RuntimeError,
         "Can not find a scheduler to schedule fusion segment",
     ),
-    ({"profile": True}, NotImplementedError, "profile"),
     ({"print_repro": True}, NotImplementedError, "print_repro"),
 ]
 

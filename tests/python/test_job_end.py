@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How jobs of two ranks end: with the right exit code, in seconds, and with a readable reason."""
+"""How jobs end: with the right exit code, in seconds, and with a readable reason."""
 
 from __future__ import annotations
 
@@ -62,6 +62,32 @@ def run(rows=rows):
 run()
 """
 
+# The same with the inner axis divided, so that every execution communicates.
+REDUCING = """
+import os, signal, sys, threading, time
+import torch, meshfuse
+from meshfuse import Communicator, DeviceMesh, FusionDefinition, ParallelType
+
+comm = Communicator.instance()
+rank, size = comm.rank(), comm.size()
+mesh = DeviceMesh(range(size))
+with FusionDefinition() as fd:
+    x, w = fd.define_tensor([-1, 3 * size]), fd.define_tensor([3 * size, 4])
+    fd.add_output(fd.ops.matmul(x, w))
+    for t, axis in ((x, 1), (w, 0)):
+        t.set_device_mesh(mesh)
+        t.outer_split(axis, size)
+        t.axis(axis).parallelize(ParallelType.mesh_x)
+
+
+def run(rows=2, inner=3):
+    (out,) = fd.execute([torch.ones(rows, inner), torch.ones(inner, 4)])
+    assert torch.equal(out, torch.full((rows, 4), 3.0 * size)), out
+
+
+run()
+"""
+
 ENDS = {
     "nothing": ("", 0, []),
     "sys.exit(3) on all ranks": ("sys.exit(3)", 3, []),
@@ -89,7 +115,74 @@ time.sleep(100)
 }
 
 
-def start_job(tmp_path, program, ranks=2, limit=60):
+# Tail of the program, exit code (None: not 0), what the output says.
+COMMUNICATING_ENDS = {
+    "nothing": ("run()", 0, []),
+    "a wrong inner size on rank 1": (
+        "run(inner=4 if rank == 1 else 3)\nrun()",
+        None,
+        ["meshfuse.Error", "expected 3, got 4", "rank 1 gave up an execution"],
+    ),
+    "sizes that differ": (
+        "run(rows=4 if rank == 0 else 6)",
+        None,
+        ["meshfuse.Error: execute: axis 0 of T0", "size 4 on rank 0, but 6 on rank 1"],
+    ),
+    "an exception on rank 0 between two executions": (
+        "if rank == 0:\n    raise KeyError('nobody catches this')\nrun()",
+        None,
+        ["KeyError: 'nobody catches this'", "PeerError: execute: rank 0 failed"],
+    ),
+    "sys.exit(0) on rank 1 only": (
+        "if rank == 1:\n    sys.exit(0)\nrun()",
+        None,
+        ["PeerError: execute: rank 1 left the group"],
+    ),
+    "a barrier on rank 1 only": (
+        "if rank == 1:\n    comm.barrier()\nrun()",
+        None,
+        ["PeerError: execute: rank 1 waits in a barrier, and rank 0 waits for it in execute"],
+    ),
+    "an interrupt of rank 0 while it waits": (
+        """
+if rank == 0:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+else:
+    time.sleep(60)
+run()
+""",
+        None,
+        ["KeyboardInterrupt"],
+    ),
+    "a rank that never comes": (
+        "if rank == 1:\n    time.sleep(60)\nrun()",
+        None,
+        ["timed out after 2 s (MESHFUSE_TIMEOUT) in execute", "without rank 1"],
+    ),
+    "a thread that counts while rank 0 waits": (
+        """
+if rank == 1:
+    time.sleep(2)
+count, going = 0, True
+def body():
+    global count
+    while going:
+        count += 1
+        time.sleep(0.01)
+thread = threading.Thread(target=body)
+thread.start()
+run()
+going = False
+thread.join()
+assert rank == 1 or count > 100, count
+""",
+        0,
+        [],
+    ),
+}
+
+
+def start_job(tmp_path, program, ranks=2, limit=60, **environment):
     """Run a program on ranks; return exit code, seconds and output. A job that hangs is killed."""
     script = tmp_path / "job.py"
     script.write_text(program)
@@ -98,7 +191,7 @@ def start_job(tmp_path, program, ranks=2, limit=60):
     start = time.monotonic()
     job = subprocess.Popen(
         [str(WRAPPER), "-np", str(ranks), sys.executable, str(script)],
-        env={**os.environ, "MPIEXEC": find_mpirun(), "PYTHONPATH": path},
+        env={**os.environ, "MPIEXEC": find_mpirun(), "PYTHONPATH": path, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -127,3 +220,30 @@ def test_end_of_a_job(end, tmp_path):
     if end.startswith("sys.exit"):
         # mpirun itself says that a rank left with a code other than 0.
         assert "Traceback" not in output and "meshfuse:" not in output
+
+
+@pytest.mark.parametrize("end", COMMUNICATING_ENDS)
+def test_end_of_a_job_that_communicates(end, tmp_path):
+    """As above; the others are told, and name the rank."""
+    tail, code, texts = COMMUNICATING_ENDS[end]
+    limits = {"MESHFUSE_TIMEOUT": "2"} if end == "a rank that never comes" else {}
+    got, seconds, output = start_job(tmp_path, REDUCING + tail, **limits)
+    assert got == code if code is not None else got != 0, output
+    assert seconds < 30, output
+    for text in texts:
+        assert text in output
+
+
+def test_faults_at_random():
+    """A dozen of the jobs of tests/faults; the deadline is generous, for busy machines."""
+    script = Path(__file__).parents[1] / "faults" / "inject.py"
+    package = str(Path(meshfuse.__file__).parents[1])
+    path = os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])
+    job = subprocess.run(
+        [sys.executable, script, "--jobs", "12", "--seed", "7", "--deadline", "20"],
+        env={**os.environ, "MPIEXEC": find_mpirun(), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert job.returncode == 0, job.stdout + job.stderr

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a backend gets to know of one call of a collective.
+// What a backend gets to know of one call of a collective, and how many there were.
 #pragma once
 #include <meshfuse/comm/communicator.h>
 
@@ -22,5 +22,10 @@ struct Transfer {
   std::byte* target;        // nullptr where `to` is not local
   int64_t bytes;            // at least 1
 };
+
+/// Collective calls that this process has begun, on all communicators; barriers are not counted.
+/// Ranks of which one gave up a test compare them: when they are equal, nobody sent a message that
+/// another one never received.
+int64_t collectiveCalls();
 
 }  // namespace meshfuse

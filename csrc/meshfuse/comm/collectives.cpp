@@ -6,6 +6,7 @@
 #include <meshfuse/comm/reduction.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +21,11 @@ std::string list(std::span<const int64_t> values) {
 }
 std::string shape(const at::Tensor& t) { return concat("[", list(t.sizes()), "]"); }
 
-void checkTeam(std::string_view what, const Team& team, int64_t world) {
+std::atomic<int64_t> calls_begun{0};
+
+/// Counts the call and checks its team.
+void beginCall(std::string_view what, const Team& team, int64_t world) {
+  calls_begun.fetch_add(1, std::memory_order_relaxed);
   MESHFUSE_CHECK(team.size() > 0, what, ": the team has no members. Name at least one device.");
   std::vector<bool> seen(static_cast<size_t>(world));
   for (const int64_t d : team.devices) {
@@ -171,6 +176,8 @@ std::vector<int64_t> holdersAt(int64_t root, std::span<const int64_t> local) {
 
 }  // namespace
 
+int64_t collectiveCalls() { return calls_begun.load(std::memory_order_relaxed); }
+
 void Communicator::runTransfers(const CollectiveCall& call, std::span<const Transfer>) {
   noTransport(call.what);
 }
@@ -193,7 +200,7 @@ std::vector<int64_t> Communicator::localMembers(const Team& team) const {
 
 void Communicator::allReduce(LocalTensors in_out, const Team& team, ReduceKind kind) {
   constexpr std::string_view kWhat = "allReduce";
-  checkTeam(kWhat, team, size());
+  beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
   checkNumber(kWhat, "in_out", in_out, local.size());
@@ -205,7 +212,7 @@ void Communicator::allReduce(LocalTensors in_out, const Team& team, ReduceKind k
 
 void Communicator::allGather(LocalTensors out, LocalTensors in, const Team& team) {
   constexpr std::string_view kWhat = "allGather";
-  checkTeam(kWhat, team, size());
+  beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
   checkNumber(kWhat, "out", out, local.size());
@@ -225,7 +232,7 @@ void Communicator::allGather(LocalTensors out, LocalTensors in, const Team& team
 void Communicator::reduceScatter(LocalTensors out, LocalTensors in, const Team& team,
                                  ReduceKind kind) {
   constexpr std::string_view kWhat = "reduceScatter";
-  checkTeam(kWhat, team, size());
+  beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
   checkNumber(kWhat, "out", out, local.size());
@@ -240,7 +247,7 @@ void Communicator::reduceScatter(LocalTensors out, LocalTensors in, const Team& 
 
 void Communicator::allToAll(LocalTensors out, LocalTensors in, const Team& team) {
   constexpr std::string_view kWhat = "allToAll";
-  checkTeam(kWhat, team, size());
+  beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
   checkNumber(kWhat, "out", out, local.size());
@@ -260,7 +267,7 @@ void Communicator::allToAll(LocalTensors out, LocalTensors in, const Team& team)
 
 void Communicator::broadcast(LocalTensors in_out, int64_t root, const Team& team) {
   constexpr std::string_view kWhat = "broadcast";
-  checkTeam(kWhat, team, size());
+  beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
@@ -272,7 +279,7 @@ void Communicator::broadcast(LocalTensors in_out, int64_t root, const Team& team
 
 void Communicator::gather(LocalTensors out, LocalTensors in, int64_t root, const Team& team) {
   constexpr std::string_view kWhat = "gather";
-  checkTeam(kWhat, team, size());
+  beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
@@ -292,7 +299,7 @@ void Communicator::gather(LocalTensors out, LocalTensors in, int64_t root, const
 
 void Communicator::scatter(LocalTensors out, LocalTensors in, int64_t root, const Team& team) {
   constexpr std::string_view kWhat = "scatter";
-  checkTeam(kWhat, team, size());
+  beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
@@ -313,7 +320,7 @@ void Communicator::scatter(LocalTensors out, LocalTensors in, int64_t root, cons
 void Communicator::reduce(LocalTensors out, LocalTensors in, int64_t root, const Team& team,
                           ReduceKind kind) {
   constexpr std::string_view kWhat = "reduce";
-  checkTeam(kWhat, team, size());
+  beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
@@ -340,7 +347,7 @@ void Communicator::sendRecv(LocalTensors out, LocalTensors in,
     sent += is_local(from) ? 1 : 0;
     received += is_local(to) ? 1 : 0;
   }
-  if (!pairs.empty()) checkTeam(kWhat, team, size());
+  if (!pairs.empty()) beginCall(kWhat, team, size());
   if (sent + received == 0) return skipCall(kWhat);
   checkNumber(kWhat, "in", in, sent);
   checkNumber(kWhat, "out", out, received);

@@ -38,6 +38,7 @@ using LocalTensors = std::span<at::Tensor>;
 
 struct CollectiveCall;
 struct Transfer;
+class Proposal;
 
 class Communicator {
  public:
@@ -106,10 +107,39 @@ class Communicator {
   /// Tells the other ranks, without waiting for them, that this rank failed. Ranks that wait then
   /// throw PeerError with the reason.
   virtual void reportFailure(std::string_view reason) noexcept { (void)reason; }
-  /// Tells the other ranks that this one gave up an execution before any of its communications. A
-  /// rank that waits for this one in that execution throws PeerError; where all ranks give up the
-  /// same execution nobody waits, and the group goes on.
+  /// Tells all ranks that this one gave up an execution of which it does not know who takes part.
+  /// A rank that waits for this one then throws PeerError, which closes the group; where all ranks
+  /// give up an execution nobody waits, and the group goes on. See refuseExecution.
   virtual void reportRefusal(std::string_view reason) noexcept { (void)reason; }
+
+  // Executions. The members of a team run one together: each begins it, agrees before its first
+  // collective, and ends it; or refuses it. Members see executions with one another in the same
+  // order. Ranks outside of the team need no call. Where one process has all ranks there is nothing
+  // to compare, and these do nothing.
+
+  /// Tells the other members what this rank is about to run; does not wait for them. Waits for
+  /// executions of other threads. `proposal` must stay until the execution ends. Throws like a
+  /// collective, and then has begun nothing.
+  virtual void beginExecution(const Team& team, const Proposal& proposal) {
+    (void)team, (void)proposal;
+  }
+  /// Waits until all members have begun the execution that this thread began. Returns if they run
+  /// the same (all members do, then). Else throws, on all members: Error with the first difference,
+  /// or PeerError if a member refused or abandoned the execution. The group goes on: nothing was
+  /// communicated. Throws PeerError like barrier(), too. Does nothing when called again, or without
+  /// an execution.
+  virtual void agree() {}
+  /// Ends the execution that this thread began.
+  virtual void endExecution() noexcept {}
+  /// The same after an exception. Members that wait for this rank in the execution's collectives
+  /// throw PeerError, which closes the group.
+  virtual void abandonExecution(std::string_view reason) noexcept { (void)reason; }
+  /// Instead of beginExecution: this rank cannot run it. The other members throw PeerError in
+  /// agree(), unless they refuse, too; the group goes on.
+  virtual void refuseExecution(const Team& team, std::string_view reason) noexcept {
+    (void)team, (void)reason;
+  }
+
   /// Leaves the group; called once, at exit. `failed`: the process ends because of an error, so it
   /// must not wait for ranks that never come.
   virtual void shutdown(bool failed) noexcept { (void)failed; }

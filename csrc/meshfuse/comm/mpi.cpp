@@ -12,7 +12,8 @@
 namespace meshfuse {
 namespace {
 
-constexpr double kPatienceAfterFailure = 3;  // seconds for the others to notice and leave
+constexpr std::string_view kBarrier = "barrier";
+constexpr double kPatienceAfterFailure = 2;  // seconds for the others to notice and leave
 
 /// Whether MPI was initialised here, and not by the program (mpi4py, say): then we finalise it.
 bool joinMpi() {
@@ -52,7 +53,8 @@ MpiCommunicator::MpiCommunicator()
     : owns_mpi_(joinMpi()),
       process_(getpid()),
       data_(duplicateWorld()),
-      control_comm_(duplicateWorld()) {
+      control_comm_(duplicateWorld()),
+      agreement_comm_(duplicateWorld()) {
   int rank = 0, size = 0;
   checkMpi(MPI_Comm_rank(data_, &rank), "MPI_Comm_rank");
   checkMpi(MPI_Comm_size(data_, &size), "MPI_Comm_size");
@@ -82,7 +84,7 @@ MpiCommunicator::MpiCommunicator()
 
 void MpiCommunicator::barrier() {
   if (size_ == 1) return;
-  runCall("barrier", nullptr, [this](int64_t call) {
+  runCall(kBarrier, nullptr, [this](int64_t call) {
     MPI_Request request = MPI_REQUEST_NULL;
     {
       const std::lock_guard lock(mutex_);
@@ -93,12 +95,13 @@ void MpiCommunicator::barrier() {
       checkMpi(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
       return flag != 0;
     };
-    wait(done, "barrier", call);
+    wait(done, kBarrier, call);
+    ++barriers_;
   });
 }
 
 void MpiCommunicator::skipCall(std::string_view what) {
-  const auto turn = takeTurn(what);
+  const auto turn = takeTurn(turn_, what);
   const std::lock_guard lock(mutex_);
   checkUsable(what);
   completed_ = ++calls_;
@@ -106,28 +109,34 @@ void MpiCommunicator::skipCall(std::string_view what) {
 
 void MpiCommunicator::runCall(std::string_view what, const Team* team,
                               const std::function<void(int64_t)>& body) {
-  const auto turn = takeTurn(what);
+  const auto turn = takeTurn(turn_, what);
   const int64_t call = beginCall(what, team);
+  tellIfStopped(what, call, [&] { body(call); });
+  const std::lock_guard lock(mutex_);
+  completed_ = call;
+}
+
+void MpiCommunicator::tellIfStopped(std::string_view what, int64_t call,
+                                    const std::function<void()>& body) {
   try {
-    body(call);
+    body();
   } catch (const PeerError&) {
     throw;  // the others know, or have been told
   } catch (const std::exception& error) {
-    // An interrupt, say. This call cannot be taken up again, so the group ends.
+    // An interrupt, say. The wait cannot be taken up again, so the group ends.
     reportFailure(concat("stopped waiting in ", what, " (call ", call, "): ", error.what()));
     throw;
   } catch (...) {
     reportFailure(concat("stopped waiting in ", what, " (call ", call, ")"));
     throw;
   }
-  const std::lock_guard lock(mutex_);
-  completed_ = call;
 }
 
-std::unique_lock<std::timed_mutex> MpiCommunicator::takeTurn(std::string_view what) {
+std::unique_lock<std::timed_mutex> MpiCommunicator::takeTurn(std::timed_mutex& mutex,
+                                                             std::string_view what) {
   MESHFUSE_CHECK(!inOtherProcess(), what, ": process ", getpid(), " is a forked child of process ",
                  process_, ", which is the member of the group. Communicate in the parent only.");
-  std::unique_lock turn(turn_, std::defer_lock);
+  std::unique_lock turn(mutex, std::defer_lock);
   while (!turn.try_lock_for(std::chrono::milliseconds(50))) checkInterrupt();
   return turn;
 }
@@ -142,7 +151,7 @@ int64_t MpiCommunicator::beginCall(std::string_view what, const Team* team) {
   control_.poll();  // twice: the first may only have moved MPI on, without seeing what that brought
   const int64_t call = calls_ + 1;
   throwIfPeerGone(what, call);
-  if (someoneWaitsIn(call)) announceWaiting(call);
+  if (someoneWaitsIn(call)) announceWaiting(what, call);
   return calls_ = call;
 }
 
@@ -160,8 +169,10 @@ bool MpiCommunicator::step(const std::function<bool()>& done, std::string_view w
   if (backoff.spinning()) return false;
   control_.poll();
   throwIfPeerGone(what, call);
+  throwIfAbandoned(what, call);
+  throwIfElsewhere(what, call);
   if (someoneWaitsIn(call) || backoff.elapsed() > std::min(1.0, timeout_ / 2))
-    announceWaiting(call);
+    announceWaiting(what, call);
   if (backoff.elapsed() > timeout_) giveUp(what, call);
   return false;
 }
@@ -176,10 +187,11 @@ bool MpiCommunicator::someoneWaitsIn(int64_t call) const {
 }
 
 // Told only in slow calls, so that who gives up knows who never came.
-void MpiCommunicator::announceWaiting(int64_t call) {
-  if (announced_ >= call) return;
-  announced_ = call;
-  control_.announce(MpiControl::Kind::Waiting, call);
+void MpiCommunicator::announceWaiting(std::string_view what, int64_t call) {
+  const int64_t barrier = what == kBarrier ? barriers_ + 1 : 0;
+  if (announced_ == std::pair{call, barrier}) return;
+  announced_ = {call, barrier};
+  control_.announceWaiting(call, barrier);
 }
 
 // --- What ends a group ---------------------------------------------------------------------------
@@ -215,12 +227,17 @@ void MpiCommunicator::throwIfRefused(std::string_view what, int64_t call) {
   for (int r = 0; r < size_; ++r) {
     const MpiControl::Peer& peer = control_.peers()[static_cast<size_t>(r)];
     if (peer.refusals <= refusals_ || peer.refused_at >= call) continue;
-    blamed_ = r;
-    control_.announce(MpiControl::Kind::Failure, completed_, r, peer.refusal);
-    close(r, peer.refusal,
-          concat(what, ": rank ", r, " gave up an execution that rank ", rank_,
-                 " takes part in (call ", call, "). The group is closed. Reason: ", peer.refusal));
+    closeWithout(
+        r, peer.refusal,
+        concat(what, ": rank ", r, " gave up an execution that rank ", rank_,
+               " takes part in (call ", call, "). The group is closed. Reason: ", peer.refusal));
   }
+}
+
+void MpiCommunicator::closeWithout(int r, const std::string& reason, const std::string& message) {
+  blamed_ = r;
+  control_.announce(MpiControl::Kind::Failure, completed_, r, reason);
+  close(r, reason, message);
 }
 
 void MpiCommunicator::closeBecauseOf(int r, const MpiControl::Peer& peer, std::string_view what,
@@ -324,6 +341,7 @@ void MpiCommunicator::shutdown(bool failed) noexcept {
     } else if (!closed_) {  // a closed group may have a collective pending
       MPI_Comm_free(&data_);
       MPI_Comm_free(&control_comm_);
+      MPI_Comm_free(&agreement_comm_);
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "meshfuse: rank %d cannot leave its group: %s\n", self(), error.what());
@@ -352,7 +370,8 @@ bool MpiCommunicator::waitUntilOthersLeft(bool failed) {
 bool MpiCommunicator::othersLeft() {
   const std::lock_guard lock(mutex_);
   control_.poll();
-  if (!control_.allSent()) return false;
+  agreement_.receiveAll();  // a long message is only sent when it is received
+  if (!control_.allSent() || !agreement_.allSent()) return false;
   for (int r = 0; r < size_; ++r)
     if (r != self() && !control_.peers()[static_cast<size_t>(r)].left) return false;
   return true;

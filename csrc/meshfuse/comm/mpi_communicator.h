@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The communicator of the plugin. mpi.cpp: joining, waiting, failing, leaving. mpi_collectives.cpp:
-// what the ranks send each other in a collective.
+// The communicator of the plugin. mpi.cpp: joining, waiting, failing, leaving. mpi_execution.cpp:
+// agreement on executions. mpi_collectives.cpp: what the ranks send each other in a collective.
 #pragma once
 #include <meshfuse/base/error.h>
+#include <meshfuse/comm/mpi_agreement.h>
 #include <meshfuse/comm/mpi_control.h>
 #include <meshfuse/comm/mpi_plugin.h>
 #include <meshfuse/comm/waiting.h>
 #include <mpi.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 namespace meshfuse {
 
@@ -35,6 +38,12 @@ class MpiCommunicator final : public Communicator {
   void reportRefusal(std::string_view reason) noexcept override;
   void shutdown(bool failed) noexcept override;
 
+  void beginExecution(const Team& team, const Proposal& proposal) override;
+  void agree() override;
+  void endExecution() noexcept override;
+  void abandonExecution(std::string_view reason) noexcept override;
+  void refuseExecution(const Team& team, std::string_view reason) noexcept override;
+
  protected:
   void skipCall(std::string_view what) override;
   void runTransfers(const CollectiveCall& call, std::span<const Transfer> transfers) override;
@@ -51,8 +60,10 @@ class MpiCommunicator final : public Communicator {
   /// Runs `body(call)` as the next collective call, for which the members of `team` (nullptr: all
   /// ranks) are awaited. When it throws, the others are told and the group is closed.
   void runCall(std::string_view what, const Team* team, const std::function<void(int64_t)>& body);
-  /// Makes collective calls of several threads follow one another.
-  std::unique_lock<std::timed_mutex> takeTurn(std::string_view what);
+  /// Runs `body`, which waits in `what`. When it throws, the others are told.
+  void tellIfStopped(std::string_view what, int64_t call, const std::function<void()>& body);
+  /// Makes what several threads do with other ranks follow one another.
+  std::unique_lock<std::timed_mutex> takeTurn(std::timed_mutex& turn, std::string_view what);
   /// Number of the call that begins. Throws when it cannot succeed any more.
   int64_t beginCall(std::string_view what, const Team* team);
   /// Polls until `done()`, which is called under the lock, returns true; `what` and `call` name the
@@ -63,11 +74,17 @@ class MpiCommunicator final : public Communicator {
             const Backoff& backoff);
   bool isAwaited(int r) const;
   bool someoneWaitsIn(int64_t call) const;
-  void announceWaiting(int64_t call);
+  void announceWaiting(std::string_view what, int64_t call);
 
   void checkUsable(std::string_view what) const;
   void throwIfPeerGone(std::string_view what, int64_t call);
   void throwIfRefused(std::string_view what, int64_t call);
+  void throwIfAbandoned(std::string_view what, int64_t call);
+  void throwIfElsewhere(std::string_view what, int64_t call);
+  /// Closes the group because another rank, which did not fail, will not do its part in `call`.
+  [[noreturn]] void closeWithout(int r, const std::string& reason, const std::string& message);
+  MpiAgreement::Verdict waitForVerdict();
+  bool ownsExecution() const { return executing_ == std::this_thread::get_id(); }
   [[noreturn]] void closeBecauseOf(int r, const MpiControl::Peer& peer, std::string_view what,
                                    int64_t call);
   [[noreturn]] void giveUp(std::string_view what, int64_t call);
@@ -85,16 +102,23 @@ class MpiCommunicator final : public Communicator {
   const pid_t process_;
   MPI_Comm data_;
   MPI_Comm control_comm_;
+  MPI_Comm agreement_comm_;
   int64_t rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
 
-  std::timed_mutex turn_;  // held during a collective call; taken before mutex_
-  std::mutex mutex_;       // guards all below, and every use of MPI (it may be only SERIALIZED)
+  // Taken in this order.
+  std::timed_mutex execution_turn_;  // held during an execution
+  std::timed_mutex turn_;            // held during a collective call
+  std::mutex mutex_;  // guards all below, and every use of MPI (it may be only SERIALIZED)
   MpiControl control_{control_comm_};
-  int64_t calls_ = 0;          // begun
-  int64_t completed_ = 0;      // all up to this one
+  MpiAgreement agreement_{agreement_comm_};
+  std::atomic<std::thread::id> executing_;  // the thread with the execution's turn
+  bool agreed_ = false;                     // in the current execution; used by its thread only
+  int64_t calls_ = 0;                       // begun
+  int64_t completed_ = 0;                   // all up to this one
   int64_t refusals_ = 0;       // executions that this rank gave up before communicating
   std::vector<bool> awaited_;  // members of the team of the current call; empty: all ranks
-  int64_t announced_ = 0;      // the latest one we told others that we wait in
+  std::pair<int64_t, int64_t> announced_;  // the latest call and barrier that we said we wait in
+  int64_t barriers_ = 0;                   // completed
   std::optional<PeerError> closed_;
   std::optional<int> blamed_;  // the rank whose failure or departure closed the group
   bool left_ = false;

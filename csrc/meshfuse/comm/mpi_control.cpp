@@ -9,25 +9,25 @@ namespace meshfuse {
 namespace {
 
 constexpr int kTag = 1;
-// Short enough to be sent eagerly, without waiting for the receiver, by every transport.
-constexpr size_t kMaxReason = 2000;
 
-struct Header {
-  MpiControl::Kind kind;
+}  // namespace
+
+struct MpiControl::Header {
+  Kind kind;
   int32_t about;  // the rank that it tells of: mostly its sender
   int64_t call;
-  int32_t culprit;
+  int32_t culprit = -1;
   int32_t unused = 0;
+  int64_t barrier = 0;
 };
 
-std::string_view shortened(std::string_view reason) {
-  if (reason.size() <= kMaxReason) return reason;
-  size_t end = kMaxReason;
+std::string_view shortReason(std::string_view reason) {
+  constexpr size_t kMax = 2000;
+  if (reason.size() <= kMax) return reason;
+  size_t end = kMax;
   while (end > 0 && (static_cast<unsigned char>(reason[end]) & 0xC0U) == 0x80U) --end;  // UTF-8
   return reason.substr(0, end);
 }
-
-}  // namespace
 
 void checkMpi(int status, const char* function) {
   if (status == MPI_SUCCESS) return;
@@ -50,21 +50,23 @@ MpiControl::~MpiControl() {
 }
 
 void MpiControl::announce(Kind kind, int64_t call, int32_t culprit, std::string_view reason) {
-  send(kind, rank_, call, culprit, reason);
+  send({kind, rank_, call, culprit}, reason);
+}
+
+void MpiControl::announceWaiting(int64_t call, int64_t barrier) {
+  send({.kind = Kind::Waiting, .about = rank_, .call = call, .barrier = barrier}, {});
 }
 
 void MpiControl::passOn(int about) {
   const Peer& peer = peers_.at(static_cast<size_t>(about));
-  send(peer.failed ? Kind::Failure : Kind::Leaving, about, peer.completed, peer.culprit,
+  send({peer.failed ? Kind::Failure : Kind::Leaving, about, peer.completed, peer.culprit},
        peer.reason);
 }
 
-void MpiControl::send(Kind kind, int about, int64_t call, int32_t culprit,
-                      std::string_view reason) {
-  const Header header{kind, about, call, culprit};
+void MpiControl::send(const Header& header, std::string_view reason) {
   Sending& s = sending_.emplace_back();
   s.bytes.assign(reinterpret_cast<const char*>(&header), sizeof header);
-  s.bytes += shortened(reason);
+  s.bytes += shortReason(reason);
   for (int to = 0; to < static_cast<int>(peers_.size()); ++to) {
     if (to == rank_) continue;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -113,6 +115,7 @@ void MpiControl::take(const std::string& bytes) {
   switch (header.kind) {
     case Kind::Waiting:
       peer.waiting_in = std::max(peer.waiting_in, header.call);
+      peer.barrier = std::max(peer.barrier, header.barrier);
       return;
     case Kind::Refusal:
       ++peer.refusals;

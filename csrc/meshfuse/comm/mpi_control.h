@@ -15,6 +15,10 @@ namespace meshfuse {
 /// Throws Error when `status` is not MPI_SUCCESS.
 void checkMpi(int status, const char* function);
 
+/// The front of a text, short enough to be sent eagerly, without waiting for the receiver, by every
+/// transport.
+std::string_view shortReason(std::string_view reason);
+
 /// One end of the control channel. Not thread-safe: the communicator's lock guards it.
 class MpiControl {
  public:
@@ -26,6 +30,7 @@ class MpiControl {
     bool left = false;
     int64_t completed = 0;   // calls it had completed when it failed or left
     int64_t waiting_in = 0;  // the latest call in which it said that it waits
+    int64_t barrier = 0;     // the latest barrier, counted from 1, in which it said that it waits
     int32_t culprit = -1;    // whom it blames: itself, one it gave up on, or who made it leave
     std::string reason;      // of its failure
     int64_t refusals = 0;    // executions that it gave up before communicating
@@ -39,9 +44,10 @@ class MpiControl {
   MpiControl(const MpiControl&) = delete;
   MpiControl& operator=(const MpiControl&) = delete;
 
-  /// Sends to every other rank. `call`: calls completed (Failure, Leaving, Refusal) or waited in
-  /// (Waiting).
+  /// Sends to every other rank. `call`: calls completed.
   void announce(Kind kind, int64_t call, int32_t culprit = -1, std::string_view reason = {});
+  /// Sends Waiting; `barrier`: the number of the barrier in which this rank waits, or 0.
+  void announceWaiting(int64_t call, int64_t barrier);
   /// Tells every other rank what is known of the failure or departure of `about`.
   void passOn(int about);
   /// Takes in what has arrived.
@@ -56,7 +62,8 @@ class MpiControl {
     std::string bytes;
     std::vector<MPI_Request> requests;
   };
-  void send(Kind kind, int about, int64_t call, int32_t culprit, std::string_view reason);
+  struct Header;
+  void send(const Header& header, std::string_view reason);
   void take(const std::string& bytes);
 
   MPI_Comm comm_;

@@ -71,7 +71,7 @@ void walkToLogical(const TensorView* tv, const DomainSizes& sizes, std::vector<S
 }  // namespace
 
 std::vector<int64_t> inferAllocationShape(const TensorView* tv, const ExpressionEvaluator& ee) {
-  const DomainSizes sizes = domainSizes(tv, ee.globalShape(tv), lookupIn(ee));
+  const DomainSizes sizes = domainSizes(tv, ee.globalShape(tv), lookupIn(ee), ee.device());
   std::vector<int64_t> shape;
   for (const int32_t i : tv->domain().withoutReductions(tv->domain().allocation())) {
     shape.push_back(allocatedSize(tv, sizes, i));
@@ -81,7 +81,7 @@ std::vector<int64_t> inferAllocationShape(const TensorView* tv, const Expression
 
 Layout localLayout(const TensorView* tv, const ExpressionEvaluator& ee) {
   const TensorDomain& domain = tv->domain();
-  const DomainSizes sizes = domainSizes(tv, ee.globalShape(tv), lookupIn(ee));
+  const DomainSizes sizes = domainSizes(tv, ee.globalShape(tv), lookupIn(ee), ee.device());
   std::vector<Span> spans(domain.ids().size());
   const auto allocation = domain.withoutReductions(domain.allocation());
   int64_t stride = 1;
@@ -140,6 +140,14 @@ std::vector<int64_t> unshardedSizes(const TensorView* tv, std::span<const int64_
     outermost[position] = true;
     const IterDomain* id = tv->domain().id(logical[position]);
     if (id->isBroadcast() && !id->expandedExtent()) continue;  // divides nothing
+    if (tv->fusion()->uneven) {  // one device's part does not tell the size
+      const auto size = tv->fusion()->scalars().constInt(id->getMaybeExpandedExtent());
+      MESHFUSE_CHECK(size, "axis ", AtAxis{axis->logical}, " of ", at(tv), " is divided over ", p,
+                     " in an uneven program, and its size is not declared. One device's part does "
+                     "not tell it: declare the size as a number.");
+      global[position] = *size;
+      continue;
+    }
     global[position] *= tv->getDeviceMesh().size(p);
   }
   if (!merged) return global;
@@ -159,8 +167,9 @@ std::vector<int64_t> unshardedSizes(const TensorView* tv, std::span<const int64_
   return global;
 }
 
-std::vector<int64_t> shardedSizes(const TensorView* tv, std::span<const int64_t> global) {
-  const DomainSizes sizes = domainSizes(tv, global, constantsOf(tv));
+std::vector<int64_t> shardedSizes(const TensorView* tv, std::span<const int64_t> global,
+                                  int64_t device) {
+  const DomainSizes sizes = domainSizes(tv, global, constantsOf(tv), device);
   std::vector<int64_t> local;
   for (const int32_t i : tv->domain().withoutReductions(tv->domain().logical())) {
     local.push_back(sizes.localOf(i));
@@ -168,12 +177,13 @@ std::vector<int64_t> shardedSizes(const TensorView* tv, std::span<const int64_t>
   return local;
 }
 
-void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t position) {
+void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t position,
+                     int64_t device) {
   if (local.numel() == 0) return;
   const TensorDomain& domain = tv->domain();
   const std::vector<int64_t> global =
       unshardedSizes(tv, std::span(local.sizes().data(), local.sizes().size()));
-  const DomainSizes sizes = domainSizes(tv, global, constantsOf(tv));
+  const DomainSizes sizes = domainSizes(tv, global, constantsOf(tv), device);
   std::vector<Span> spans(domain.ids().size());
   const auto span = [&](int32_t i) -> Span& { return spans[static_cast<size_t>(i)]; };
   const auto logical = domain.withoutReductions(domain.logical());

@@ -27,11 +27,14 @@ bool needsRelayout(const at::Tensor& actual, const Layout& want);
 
 /// Global sizes of a tensor whose local part has sizes `local` (semantics 3.1).
 std::vector<int64_t> unshardedSizes(const TensorView* tv, std::span<const int64_t> local);
-/// Local sizes of a tensor whose global sizes are `global`. Throws Error when not divisible.
-std::vector<int64_t> shardedSizes(const TensorView* tv, std::span<const int64_t> global);
+/// Local sizes, on `device` where they differ (uneven programs; -1: on the first one), of a tensor
+/// whose global sizes are `global`. Throws Error when not divisible.
+std::vector<int64_t> shardedSizes(const TensorView* tv, std::span<const int64_t> global,
+                                  int64_t device = -1);
 
 /// Throws Error unless the strides of a local tensor are what the contiguity flags promise.
-void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t position);
+void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t position,
+                     int64_t device = -1);
 
 /// This device's part of a global tensor, contiguous (semantics 2.5, 3.4). A device outside the
 /// mesh gets size 0 on every sharded axis. Throws Error when `tv` has no mesh or does not divide

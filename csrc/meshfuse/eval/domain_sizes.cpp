@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
 #include <meshfuse/eval/domain_sizes.h>
+#include <meshfuse/ir/fusion.h>
 #include <meshfuse/schedule/sharding.h>
 
 #include <algorithm>
@@ -13,8 +14,12 @@ enum class PartKind : uint8_t { Whole, Block, Cyclic, Other };
 
 class SizeWalk {
  public:
-  SizeWalk(const TensorView* tv, const ScalarLookup& lookup)
-      : tv_(tv), domain_(tv->domain()), lookup_(lookup), leads_(leadsToDevice(domain_)) {
+  SizeWalk(const TensorView* tv, const ScalarLookup& lookup, int64_t device)
+      : tv_(tv),
+        domain_(tv->domain()),
+        lookup_(lookup),
+        device_(device),
+        leads_(leadsToDevice(domain_)) {
     sizes_.global.assign(domain_.ids().size(), -1);
     sizes_.local.assign(domain_.ids().size(), -1);
   }
@@ -29,6 +34,11 @@ class SizeWalk {
     for (const IterDomain* id : domain_.ids()) {
       const int32_t i = id->index();
       local(i) = id->isDeviceDim() ? std::min<int64_t>(global(i), 1) : global(i);
+    }
+    for (const Transform* t : uneven_) {
+      const ParallelType p = domain_.id(t->out[0])->getParallelType();
+      const auto index = device_ < 0 ? 0 : tv_->getDeviceMesh().indexOn(device_, p).value_or(0);
+      local(t->out[1]) = chunkOf(global(t->in[0]), global(t->out[0]), index).size;
     }
     for (size_t t = transforms.size(); t-- > domain_.definitionTransforms();) up(transforms[t]);
     return std::move(sizes_);
@@ -56,13 +66,19 @@ class SizeWalk {
                    " is split is not known. Split by a number, or bind its symbol.");
     MESHFUSE_CHECK(*factor > 0, "split: Invalid factor for split. Factor must be greater than 0. ",
                    at(tv_), " is split by ", *factor, ".");
-    if (leads(t.in[0])) {
+    if (isUnevenCut(tv_, t, extent, *factor)) {
+      uneven_.push_back(&t);
+    } else if (leads(t.in[0])) {
       MESHFUSE_CHECK(extent % *factor == 0, "axis ", AtAxis{domain_.logicalPosition(t.in[0])},
                      " of ", at(tv_), " of size ", extent, " is not divisible by ", *factor,
                      ", the factor by which it is split over the "
                      "devices of ",
                      tv_->getDeviceMesh().toString(), ". Choose a size that ", *factor,
-                     " divides, or pad the tensor first.");
+                     " divides, or pad the tensor first",
+                     tv_->fusion()->uneven
+                         ? "; uneven=True is for axes that one outer split divides, its outer half "
+                           "on the mesh."
+                         : ", or define the fusion with uneven=True.");
     }
     const int64_t rest = (extent + *factor - 1) / *factor;
     global(t.out[0]) = t.inner ? rest : *factor;
@@ -125,15 +141,29 @@ class SizeWalk {
   const TensorView* tv_;
   const TensorDomain& domain_;
   const ScalarLookup& lookup_;
+  int64_t device_;
   std::vector<bool> leads_;
+  std::vector<const Transform*> uneven_;
   DomainSizes sizes_;
 };
 
 }  // namespace
 
 DomainSizes domainSizes(const TensorView* tv, std::span<const int64_t> global_shape,
-                        const ScalarLookup& lookup) {
-  return SizeWalk(tv, lookup).run(global_shape);
+                        const ScalarLookup& lookup, int64_t device) {
+  return SizeWalk(tv, lookup, device).run(global_shape);
+}
+
+Chunk chunkOf(int64_t extent, int64_t devices, int64_t index) {
+  const int64_t chunk = (extent + devices - 1) / devices;
+  const int64_t begin = std::min(index * chunk, extent);
+  return {begin, std::min(chunk, extent - begin)};
+}
+
+bool isUnevenCut(const TensorView* tv, const Transform& split, int64_t extent, int64_t factor) {
+  const TensorDomain& domain = tv->domain();
+  return tv->fusion()->uneven && extent % factor != 0 && domain.id(split.out[0])->isDeviceDim() &&
+         !split.inner && std::ranges::find(domain.logical(), split.in[0]) != domain.logical().end();
 }
 
 }  // namespace meshfuse

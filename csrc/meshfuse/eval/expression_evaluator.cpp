@@ -116,7 +116,7 @@ void ExpressionEvaluator::bind(const TensorView* tv, const at::Tensor& local, in
     const Scalar extent = id->getMaybeExpandedExtent();
     const auto constant = fusion_->scalars().constInt(extent);
     if (constant) {
-      const int64_t devices = sizes[i] == 0 ? 1 : global[i] / sizes[i];
+      const int64_t devices = sizes[i] == 0 ? 1 : std::max<int64_t>(global[i] / sizes[i], 1);
       MESHFUSE_CHECK(*constant == global[i], who, ": axis ", AtAxis{axis}, " of ", at(tv),
                      " is declared with global size ", *constant, shardingText(tv, axis),
                      ", so its local size must be ",
@@ -134,12 +134,12 @@ void ExpressionEvaluator::bind(const TensorView* tv, const at::Tensor& local, in
                    " but it is ",
                    local.stride(axis), ". Pass tensor.expand(...).");
   }
-  const std::vector<int64_t> expected = shardedSizes(tv, global);
+  const std::vector<int64_t> expected = shardedSizes(tv, global, device_);
   MESHFUSE_CHECK(std::ranges::equal(expected, sizes), who, ": the local sizes ", local.sizes(),
                  " are not what one device holds of ", at(tv), ", which is ",
                  c10::IntArrayRef(expected),
                  ". Pass this device's part, as shard_tensor gives it.");
-  checkContiguity(tv, local, position);
+  checkContiguity(tv, local, position, device_);
 }
 
 void ExpressionEvaluator::checkConstraints(const Expr* expr) const {

@@ -21,6 +21,11 @@ class ExpressionEvaluator {
   /// Throws Error naming both sources when the scalar already has another value.
   void bind(Scalar s, ScalarValue value, const std::string& source);
 
+  /// Device whose part of tensors local sizes are about, where devices have different ones (uneven
+  /// programs); -1: the first of a mesh.
+  int64_t device() const { return device_; }
+  void setDevice(int64_t device) { device_ = device; }
+
   bool isKnown(Scalar s) const { return evaluateValue(s).has_value(); }
   /// Value of an integer scalar; nullopt when a symbol in it is not bound.
   std::optional<int64_t> evaluate(Scalar s) const;
@@ -34,6 +39,7 @@ class ExpressionEvaluator {
 
  private:
   const Fusion* fusion_;
+  int64_t device_ = -1;
   mutable std::vector<std::optional<ScalarValue>> values_;  // by scalar id
   std::vector<std::string> sources_;                        // by scalar id
 };

@@ -69,6 +69,7 @@ std::vector<Transform> devicePath(const TensorDomain& domain) {
 NamedTensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t device) {
   const TensorDomain& domain = tv->domain();
   NamedTensor part{global, domain.withoutReductions(domain.logical())};
+  std::vector<int32_t> cut;  // device axes of uneven cuts: done already
   for (const Transform& x : devicePath(domain)) {
     if (!part.has(x.in[0])) continue;
     if (x.kind == Transform::Merge) {
@@ -83,6 +84,15 @@ NamedTensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t d
     const auto factor = tv->fusion()->scalars().constInt(x.factor);
     MESHFUSE_CHECK(factor, "shard_tensor: an axis of ", at(tv),
                    " is split by a factor that is not a number.");
+    if (isUnevenCut(tv, x, extent, *factor)) {
+      const ParallelType p = domain.id(x.out[0])->getParallelType();
+      const Chunk chunk =
+          chunkOf(extent, *factor, tv->getDeviceMesh().indexOn(device, p).value_or(0));
+      part.tensor = part.tensor.narrow(part.place(x.in[0]), chunk.begin, chunk.size);
+      part.part(x.in[0], x.out[0], x.out[1], 1, chunk.size);
+      cut.push_back(x.out[0]);
+      continue;
+    }
     MESHFUSE_CHECK(extent % *factor == 0,
                    "shard_tensor: Sharded axis must be evenly divisible by mesh; axis ",
                    AtAxis{domain.logicalPosition(x.in[0])}, " of ", at(tv), " of size ", extent,
@@ -95,6 +105,7 @@ NamedTensor devicePart(const at::Tensor& global, const TensorView* tv, int64_t d
   for (const int32_t i : domain.loop()) {
     const IterDomain* id = domain.id(i);
     if (!id->isDeviceDim() || id->isReduction()) continue;
+    if (std::ranges::find(cut, i) != cut.end()) continue;
     const auto axis = part.place(i);
     if (id->isBroadcast() && part.tensor.size(axis) == 1) continue;
     const int64_t devices = tv->getDeviceMesh().size(id->getParallelType());

@@ -4,6 +4,7 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/exec/communicate.h>
 #include <meshfuse/exec/executor.h>
+#include <meshfuse/exec/profile.h>
 #include <meshfuse/ops/torch_types.h>
 
 #include <algorithm>
@@ -80,7 +81,13 @@ class DeviceRun {
     for (const Slot s : step.free_after) slot(s).reset();
   }
 
-  int64_t device() const { return device_; }
+  const Step& stepAt(size_t index) const { return plan_.steps[index]; }
+  bool takesPart(const Step& step) const {
+    if (const auto& how = step.communication)
+      return how->from->has(device_) || how->to->has(device_);
+    return step.mesh == nullptr || step.mesh->has(device_);
+  }
+  std::span<const at::Tensor> slots() const { return {slots_.data(), slots_.size()}; }
   /// What this device has for a communication step.
   Participant participant(const Step& step) {
     const CommunicationStep& how = *step.communication;
@@ -168,19 +175,49 @@ class DeviceRun {
 namespace {
 
 /// One step on all local devices.
-void runStep(const Step& step, Communicator& comm, std::span<DeviceRun* const> runs,
+void runStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
              const ExpressionEvaluator* scalars) {
+  const Step& step = runs[0]->stepAt(index);
   if (!step.communication) {
-    for (DeviceRun* run : runs) run->step(step, scalars);
+    for (DeviceRun* run : runs) run->step(run->stepAt(index), scalars);
     return;
   }
+  comm.agree();
   c10::SmallVector<Participant, 8> participants;
-  for (DeviceRun* run : runs) participants.push_back(run->participant(step));
+  for (DeviceRun* run : runs) participants.push_back(run->participant(run->stepAt(index)));
   communicate(*step.communication, comm, participants, runs[0]->optionsFor(step));
   for (size_t i = 0; i < runs.size(); ++i) {
     participants[i].operand.reset();
-    runs[i]->receive(step, std::move(participants[i].result));
+    runs[i]->receive(runs[i]->stepAt(index), std::move(participants[i].result));
   }
+}
+
+void profileStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
+                 const ExpressionEvaluator* scalars, RunProfile& profile) {
+  const Step& step = runs[0]->stepAt(index);
+  StepProbe probe(step);
+  for (const DeviceRun* run : runs) {
+    if (run->takesPart(step)) probe.addDevice(run->slots());
+  }
+  probe.start();
+  runStep(index, comm, runs, scalars);
+  probe.stop();
+  for (const DeviceRun* run : runs) {
+    if (run->takesPart(step)) probe.addResults(run->slots());
+  }
+  probe.record(profile);
+}
+
+/// All steps, on all local devices.
+void runSteps(const Plan& plan, Communicator& comm, std::span<DeviceRun* const> runs,
+              const ExpressionEvaluator* scalars) {
+  if (ProfileRecorder* recorder = ProfileRecorder::active()) [[unlikely]] {
+    RunProfile& profile = recorder->current();
+    const ProfileTimer timer(profile.steps_ms);
+    for (size_t i = 0; i < plan.steps.size(); ++i) profileStep(i, comm, runs, scalars, profile);
+    return;
+  }
+  for (size_t i = 0; i < plan.steps.size(); ++i) runStep(i, comm, runs, scalars);
 }
 
 }  // namespace
@@ -196,9 +233,11 @@ void Executor::setValues(OpCall& call, std::span<const size_t> params,
   }
 }
 
-std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicator& comm,
+std::vector<std::vector<at::Tensor>> Executor::run(std::span<const Plan* const> plans,
+                                                   Communicator& comm,
                                                    std::span<const std::vector<InputValue>> inputs,
                                                    ExecutionStats& stats) {
+  const Plan& plan = *plans[0];
   // Results never require grad, so the autograd layers of the dispatcher are left out.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::optional<ExpressionEvaluator> scalars;
@@ -219,17 +258,19 @@ std::vector<std::vector<at::Tensor>> Executor::run(const Plan& plan, Communicato
   if (devices.size() == 1) {
     DeviceRun run(plan, devices[0], inputs[0], stats);
     DeviceRun* const alone[] = {&run};
-    for (const Step& step : plan.steps) runStep(step, comm, alone, values);
+    runSteps(plan, comm, alone, values);
     outputs.push_back(run.outputs(values));
     run.writeInputs();
     ++stats.runs;
     return outputs;
   }
   std::deque<DeviceRun> runs;
-  for (size_t i = 0; i < devices.size(); ++i) runs.emplace_back(plan, devices[i], inputs[i], stats);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    runs.emplace_back(*plans[plans.size() == 1 ? 0 : i], devices[i], inputs[i], stats);
+  }
   std::vector<DeviceRun*> all;
   for (DeviceRun& run : runs) all.push_back(&run);
-  for (const Step& step : plan.steps) runStep(step, comm, all, values);
+  runSteps(plan, comm, all, values);
   for (DeviceRun& run : runs) outputs.push_back(run.outputs(values));
   for (DeviceRun& run : runs) run.writeInputs();
   ++stats.runs;

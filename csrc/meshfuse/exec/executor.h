@@ -21,9 +21,11 @@ struct ExecutionStats {
 
 class Executor {
  public:
-  /// Runs a plan for the local ranks of `comm` in lock-step. `inputs[r]` are the inputs of local
-  /// rank r; returns their outputs. Never throws between two communications.
-  static std::vector<std::vector<at::Tensor>> run(const Plan& plan, Communicator& comm,
+  /// Runs a plan for the local ranks of `comm` in lock-step: the same for all, or one for each, of
+  /// the same steps. `inputs[r]` are the inputs of local rank r; returns their outputs. Never
+  /// throws between two communications.
+  static std::vector<std::vector<at::Tensor>> run(std::span<const Plan* const> plans,
+                                                  Communicator& comm,
                                                   std::span<const std::vector<InputValue>> inputs,
                                                   ExecutionStats& stats);
 
@@ -36,7 +38,8 @@ class Executor {
 /// A program with its compiled plans. Calls from several threads are safe.
 class FusionExecutorCache {
  public:
-  explicit FusionExecutorCache(std::shared_ptr<Fusion> fusion);
+  /// `fusion_id`: a number of the caller's, shown in profiles.
+  explicit FusionExecutorCache(std::shared_ptr<Fusion> fusion, int64_t fusion_id = 0);
 
   /// Local tensors in, local tensors out, for a communicator of one local rank. Throws Error,
   /// and PeerError when another rank failed.
@@ -47,6 +50,10 @@ class FusionExecutorCache {
   /// The same for every device of a simulated mesh.
   std::vector<std::vector<at::Tensor>> runAll(std::span<const std::vector<InputValue>> inputs,
                                               Communicator& comm);
+
+  /// Tells the ranks that would take part in an execution with this one that it gave the execution
+  /// up before it had begun: its inputs could not be read, say. run() does so by itself.
+  void refuse(std::string_view reason) noexcept;
 
   bool isCompiled(std::span<const InputValue> inputs);
   const std::shared_ptr<Fusion>& fusion() const { return fusion_; }
@@ -64,7 +71,12 @@ class FusionExecutorCache {
     int64_t size = 0, local = 0, first = 0;
     bool operator==(const Team&) const = default;
   };
+  /// Plans of an uneven program, one per local device.
+  std::vector<std::shared_ptr<const Plan>> plansPerDevice(
+      std::span<const std::vector<InputValue>> inputs, Communicator& comm);
   std::shared_ptr<const Plan> planFor(std::span<const InputValue> inputs, Communicator& comm);
+  /// The same; when it throws, the other ranks are told.
+  std::shared_ptr<const Plan> planOrRefuse(std::span<const InputValue> inputs, Communicator& comm);
   std::shared_ptr<const Plan> find(std::span<const InputValue> inputs, const Team& team);
   std::shared_ptr<const Fusion> compiledLocked();
   /// Per input the tensor of a device that holds it.
@@ -78,10 +90,12 @@ class FusionExecutorCache {
                              std::span<const InputValue> inputs, int64_t device);
 
   std::shared_ptr<Fusion> fusion_;
+  int64_t fusion_id_;
   std::shared_ptr<const Fusion> compiled_;
   uint64_t compiled_version_ = 0;
   Team team_;
-  std::list<std::shared_ptr<const Plan>> plans_;  // most recently used first
+  std::list<std::shared_ptr<const Plan>> plans_;         // most recently used first
+  std::vector<std::shared_ptr<const Plan>> per_device_;  // of an uneven program, as run last
   std::unordered_multimap<size_t, std::list<std::shared_ptr<const Plan>>::iterator> index_;
   mutable std::mutex mutex_;
   ExecutionStats stats_;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
+#include <meshfuse/exec/agreement.h>
 #include <meshfuse/exec/executor.h>
-#include <meshfuse/passes/pass.h>
+#include <meshfuse/exec/profile.h>
+#include <meshfuse/plan/dump.h>
 
 #include <algorithm>
 
@@ -25,8 +27,8 @@ void checkRunnable(const Fusion& fusion) {
 
 }  // namespace
 
-FusionExecutorCache::FusionExecutorCache(std::shared_ptr<Fusion> fusion)
-    : fusion_(std::move(fusion)) {}
+FusionExecutorCache::FusionExecutorCache(std::shared_ptr<Fusion> fusion, int64_t fusion_id)
+    : fusion_(std::move(fusion)), fusion_id_(fusion_id) {}
 
 std::shared_ptr<const Fusion> FusionExecutorCache::compiledFusion() {
   const std::lock_guard lock(mutex_);
@@ -36,8 +38,9 @@ std::shared_ptr<const Fusion> FusionExecutorCache::compiledFusion() {
 std::shared_ptr<const Fusion> FusionExecutorCache::compiledLocked() {
   if (compiled_ != nullptr && compiled_version_ == fusion_->version()) return compiled_;
   checkRunnable(*fusion_);
-  std::shared_ptr<const Fusion> now = runPipeline(*fusion_);
+  std::shared_ptr<const Fusion> now = runPipelineWithDumps(*fusion_);
   plans_.clear();
+  per_device_.clear();
   index_.clear();
   compiled_ = std::move(now);
   compiled_version_ = fusion_->version();
@@ -92,8 +95,60 @@ std::vector<at::Tensor> FusionExecutorCache::run(std::vector<InputValue> inputs)
   MESHFUSE_CHECK(comm.localRanks().size() == 1, "execute: inside simulate(", comm.size(),
                  ") there is no single device to run on. Use sim.run with global tensors, or "
                  "sim.execute with one list of inputs per device.");
-  const auto plan = planFor(inputs, comm);
-  return std::move(Executor::run(*plan, comm, std::span(&inputs, 1), stats_)[0]);
+  RunProbe probe(fusion_id_, comm.localRanks()[0], std::span(&inputs, 1));
+  const auto plan = planOrRefuse(inputs, comm);
+  probe.planned();
+  const auto body = [&] {
+    const Plan* const plans[] = {plan.get()};
+    auto outputs = Executor::run(plans, comm, std::span(&inputs, 1), stats_);
+    probe.finish(outputs);
+    return std::move(outputs[0]);
+  };
+  return plan->agreement ? runAgreed(comm, *plan, inputs, body) : body();
+}
+
+std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
+    std::span<const std::vector<InputValue>> inputs, Communicator& comm) {
+  const auto devices = comm.localRanks();
+  const Team team{comm.size(), static_cast<int64_t>(devices.size()), devices[0]};
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const Fusion> compiled = compiledLocked();
+  if (!(team == team_)) {
+    plans_.clear();
+    per_device_.clear();
+    index_.clear();
+    team_ = team;
+  }
+  per_device_.resize(devices.size());
+  for (size_t r = 0; r < devices.size(); ++r) {
+    if (per_device_[r] != nullptr && per_device_[r]->signature.matches(inputs[r])) continue;
+    per_device_[r] =
+        compile(compiled, inputs[r], Signature(inputs[r]), devices, comm.size(), devices[r]);
+    ++stats_.compiles;
+  }
+  return per_device_;
+}
+
+std::shared_ptr<const Plan> FusionExecutorCache::planOrRefuse(std::span<const InputValue> inputs,
+                                                              Communicator& comm) {
+  try {
+    return planFor(inputs, comm);
+  } catch (const std::exception& error) {
+    refuse(error.what());
+    throw;
+  }
+}
+
+void FusionExecutorCache::refuse(std::string_view reason) noexcept {
+  std::shared_ptr<const Fusion> program;
+  try {
+    program = compiledFusion();
+  } catch (...) {  // wrong on this rank, and maybe on others
+  }
+  try {
+    meshfuse::refuse(Communicator::instance(), program.get(), reason);
+  } catch (...) {  // no group, so nobody waits
+  }
 }
 
 std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
@@ -102,6 +157,17 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
   MESHFUSE_CHECK(inputs.size() == devices.size(), "execute: ", inputs.size(),
                  " lists of inputs were given for ", devices.size(),
                  " devices. Give one list per device.");
+  RunProbe probe(fusion_id_, devices[0], inputs);
+  if (fusion_->uneven) {
+    const auto plans = plansPerDevice(inputs, comm);
+    std::vector<const Plan*> list;
+    for (const auto& plan : plans) list.push_back(plan.get());
+    if (list[0]->has_dynamic_scalars) checkScalars(inputs, devices);
+    probe.planned();
+    auto outputs = Executor::run(list, comm, inputs, stats_);
+    probe.finish(outputs);
+    return outputs;
+  }
   const std::vector<InputValue> representative = representativeInputs(inputs, comm);
   const auto plan = planFor(representative, comm);
   for (size_t r = 0; r < inputs.size(); ++r) {
@@ -109,7 +175,11 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
       checkAgreement(*plan, representative, inputs[r], devices[r]);
   }
   if (plan->has_dynamic_scalars) checkScalars(inputs, devices);
-  return Executor::run(*plan, comm, inputs, stats_);
+  const Plan* const plans[] = {plan.get()};
+  probe.planned();
+  auto outputs = Executor::run(plans, comm, inputs, stats_);
+  probe.finish(outputs);
+  return outputs;
 }
 
 void FusionExecutorCache::checkScalars(std::span<const std::vector<InputValue>> inputs,
@@ -185,6 +255,7 @@ bool FusionExecutorCache::isCompiled(std::span<const InputValue> inputs) {
 
 std::shared_ptr<const Plan> FusionExecutorCache::lastPlan() const {
   const std::lock_guard lock(mutex_);
+  if (!per_device_.empty()) return per_device_.front();
   return plans_.empty() ? nullptr : plans_.front();
 }
 

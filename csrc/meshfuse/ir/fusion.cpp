@@ -205,6 +205,7 @@ std::unique_ptr<Fusion> Fusion::clone() const {
   copy->files_ = files_;
   copy->strict = strict;
   copy->uneven = uneven;
+  copy->reduce_dtype = reduce_dtype;
   for (const TensorView& tv : tensors_) {
     TensorView& now = copy->tensors_.emplace_back(copy.get(), tv.id_, tv.dtype_);
     now.input_ = tv.input_;

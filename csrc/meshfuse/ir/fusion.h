@@ -90,6 +90,8 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
   bool strict = false;
   /// Extents that the devices do not divide are cut unevenly (semantics 5.7) instead of refused.
   bool uneven = false;
+  /// Floating type of partial results and of their sums across devices; Null: that of the result.
+  DataType reduce_dtype = DataType::Null;
 
  private:
   void checkOwn(const TensorView* tv, const char* what) const;

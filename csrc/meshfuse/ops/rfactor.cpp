@@ -126,6 +126,9 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
   fusion_->replaceOutputs(expr, {local});
   const OpDef& sum_op = *findOp("sum");
   OpCall call(*fusion_, sum_op, {local, positions, false, DataType::Null});
+  if (sum_op.dtype(call) != dtype_) {  // sums of small integers would become wider
+    call = OpCall(*fusion_, sum_op, {local, positions, false, dtype_});
+  }
   FactorMap factors = sum_op.factors(call);
   fusion_->newExpr(&sum_op, call.args(), call.tensors(), {this}, std::move(factors), {});
   return local;

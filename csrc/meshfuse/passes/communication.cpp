@@ -9,14 +9,20 @@
 namespace meshfuse {
 namespace {
 
-/// The input's axis that is summed is the device axis itself: a finished partial result.
-bool isPartialState(const OperandProjection& in, const OperandProjection& out) {
-  return in.split && out.reduced && in.split->key == out.reduced->key && in.split->key.size() == 2;
+/// The only axis that is summed is the device axis itself: a finished partial result.
+bool sumsDevices(const Expr* expr, const OperandProjection& in) {
+  return in.split && in.split->key.size() == 2 &&
+         expr->factors().factor(in.split->factors[0]).kind == FactorKind::Reduction &&
+         std::ranges::count_if(expr->output(0)->getLoopDomain(), &IterDomain::isReduction) == 1;
+}
+
+bool isPartialState(const Expr* expr, const OperandProjection& in, const OperandProjection& out) {
+  return out.reduced && sumsDevices(expr, in) && in.split->key == out.reduced->key;
 }
 
 std::optional<CommunicationKind> kindOf(const Expr* expr, const OperandProjection& in,
                                         const OperandProjection& out) {
-  if (isPartialState(in, out)) {
+  if (isPartialState(expr, in, out)) {
     return out.split ? CommunicationKind::ReduceScatter : CommunicationKind::AllReduce;
   }
   if (!expr->op().isIdentity() || out.reduced || in.divides_unmapped || out.divides_unmapped) {
@@ -45,7 +51,8 @@ std::optional<CommunicationInfo> betweenMeshes(const Expr* expr) {
     for (const ParallelType p : kDeviceTypes) {
       const auto rows = project(expr, p);
       const bool divided = hasSeveralDevices(in, p) && shardedAxis(in, p);
-      if (divided && !(p == *from && isPartialState(rows[0], rows[1]))) return std::nullopt;
+      // The result's mesh need not have the mesh axis, so it does not ask for the reduction.
+      if (divided && !(p == *from && sumsDevices(expr, rows[0]))) return std::nullopt;
     }
     info.kind = CommunicationKind::Reduce;
     return info;

@@ -23,7 +23,9 @@ class Decomposer {
     const std::vector<Expr*> exprs = fusion_.exprs();
     todo_.assign(exprs.begin(), exprs.end());
     bool changed = false;
+    size_t steps = 0;
     while (!todo_.empty()) {
+      MESHFUSE_ASSERT(++steps < 1000 + 100 * exprs.size(), "decompose-resharding does not end");
       Expr* expr = todo_.front();
       todo_.pop_front();
       fusion_.current_loc = expr->loc();
@@ -42,7 +44,9 @@ class Decomposer {
       return true;
     }
     const Alignment alignment = chooseAlignment(expr);
-    if (alignment.hasPartial() && detachAddends(expr, alignment)) return true;
+    if (alignment.hasPartial() && (widen(expr, alignment) || detachAddends(expr, alignment))) {
+      return true;
+    }
     noteCause(expr);
     for (size_t o = 0; o < expr->inputs().size(); ++o) {
       TensorView* in = expr->input(o);
@@ -109,6 +113,15 @@ class Decomposer {
     inserted(expr);
   }
 
+  /// The memory order that a tensor was given, as setStrideOrder takes it; empty when it was not.
+  static std::vector<int64_t> fixedOrder(const TensorView* tv) {
+    if (!tv->hasAllocation()) return {};
+    std::vector<int64_t> order = strideOrderOf(tv);
+    if (!order.empty()) return order;
+    for (int64_t i = tv->ndim(); i-- > 0;) order.push_back(i);
+    return order;
+  }
+
   /// Whether the result asks for other reductions across the mesh than it will get.
   static bool asksOtherwise(const Expr* expr, const Alignment& alignment) {
     return std::ranges::any_of(kDeviceTypes, [&](ParallelType p) {
@@ -122,7 +135,7 @@ class Decomposer {
   /// Makes the axes of a tensor anew, divided as they are, its reduction axes whole or left out.
   void rebuild(TensorView* tv, bool keep_reductions) {
     if (!tv->hasReduction()) return;
-    const std::vector<int64_t> order = strideOrderOf(tv);
+    const std::vector<int64_t> order = fixedOrder(tv);
     const MeshState state = stateOf(tv);
     const bool declared = tv->meshIsDeclared();
     const std::vector<IterDomain*> axes = tv->getLogicalDomain();
@@ -147,7 +160,7 @@ class Decomposer {
     const DeviceMesh result_mesh = out->getDeviceMesh();
     const bool elsewhere = !(result_mesh == *alignment.mesh);
     const bool declared = out->meshIsDeclared();
-    const std::vector<int64_t> order = strideOrderOf(out);
+    const std::vector<int64_t> order = fixedOrder(out);
     if (elsewhere) {  // for now: the partial results are where the operands are
       clearDevices(out);
       out->setDeviceMesh(*alignment.mesh);
@@ -226,10 +239,46 @@ class Decomposer {
     MESHFUSE_CHECK(pieces.size() == 2, expr->op().name(), ": ", at(out),
                    " adds up products that are divided over devices, with an operand that is not. "
                    "This operation cannot be divided in two steps. Shard its operands alike.");
-    TensorView *product = pieces[0], *whole = pieces[1];
+    replaceBy(out, pieces[0], pieces[1], known, alignment);
+    return true;
+  }
+
+  /// A program may ask for wider partial results and sums: computes in that type, and rounds once.
+  bool widen(Expr* expr, const Alignment& alignment) {
+    const DataType wide = fusion_.reduce_dtype;
+    TensorView* out = expr->output(0);
+    if (wide == DataType::Null || !isFloating(out->dtype()) ||
+        bitsOf(out->dtype()) >= bitsOf(wide)) {
+      return false;
+    }
+    const size_t known = fusion_.allExprs().size();
+    std::vector<Arg> args = expr->args();
+    for (Arg& arg : args) {
+      if (auto* type = std::get_if<DataType>(&arg); type != nullptr && *type == out->dtype()) {
+        *type = wide;
+      }
+      auto* tv = std::get_if<TensorView*>(&arg);
+      if (tv == nullptr || !isFloating((*tv)->dtype())) continue;
+      TensorView* narrow = *tv;
+      *tv = std::get<TensorView*>(callOp(fusion_, *findOp("cast"), {narrow, wide})[0]);
+      putState(*tv, stateOf(narrow));
+      (*tv)->setDeclared(false);
+    }
+    const size_t first = fusion_.allExprs().size();
+    TensorView* sum = std::get<TensorView*>(callOp(fusion_, expr->op(), std::move(args))[0]);
+    TensorView* rounded =
+        std::get<TensorView*>(callOp(fusion_, *findOp("cast"), {sum, out->dtype()})[0]);
+    for (size_t i = known; i < first; ++i) todo_.push_front(&fusion_.allExprs()[i]);
+    replaceBy(out, sum, rounded, first, alignment);
+    return true;
+  }
+
+  /// Puts `whole`, made from `sum` by the operations from number `first` on, in place of `out`.
+  void replaceBy(TensorView* out, TensorView* sum, TensorView* whole, size_t first,
+                 const Alignment& alignment) {
     const MeshState state = stateOf(out);
-    // Everything between the product and the result is divided as the result is.
-    for (size_t i = known; i < fusion_.allExprs().size(); ++i) {
+    // Everything between the sum and the result is divided as the result is.
+    for (size_t i = first; i < fusion_.allExprs().size(); ++i) {
       Expr* made = &fusion_.allExprs()[i];
       for (TensorView* tv : made->outputs()) {
         putState(tv, state);
@@ -239,11 +288,9 @@ class Decomposer {
     }
     for (const ParallelType p : kDeviceTypes) {
       const AxisChoice& choice = alignment.on(p);
-      if (choice.kind == AxisChoice::Partial) {
-        requestReduction(product->definition(), product, choice, p);
-      }
+      if (choice.kind == AxisChoice::Partial) requestReduction(sum->definition(), sum, choice, p);
     }
-    if (const auto order = strideOrderOf(out); !order.empty()) {
+    if (const auto order = fixedOrder(out); !order.empty()) {
       whole->setStrideOrder(order, "decompose-resharding");
     }
     const std::vector<Expr*> uses = out->uses();
@@ -251,7 +298,6 @@ class Decomposer {
     if (out->isFusionOutput()) fusion_.replaceOutput(out, whole);
     whole->setLoc(out->loc());
     whole->setName(out->name());
-    return true;
   }
 
   // ---- operands

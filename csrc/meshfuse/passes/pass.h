@@ -4,6 +4,7 @@
 #pragma once
 #include <meshfuse/ir/fusion.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,8 +27,10 @@ std::vector<PassInfo> registeredPasses();  // by name
 bool runPass(Fusion& fusion, std::string_view name);
 /// Names of the passes that run before compilation, in order.
 const std::vector<std::string>& pipeline();
+/// Looks at the program before and after each pass of a pipeline.
+using PassObserver = std::function<void(const Fusion&, const std::string& pass, bool before)>;
 /// Runs all of them on a copy of `fusion`.
-std::unique_ptr<Fusion> runPipeline(const Fusion& fusion);
+std::unique_ptr<Fusion> runPipeline(const Fusion& fusion, const PassObserver& observe = {});
 
 }  // namespace meshfuse
 

@@ -23,6 +23,8 @@ bool apart(const std::vector<PathStep>& a, const std::vector<PathStep>& b) {
 Placement placementOf(const TensorView* tv, ParallelType p) {
   const auto axis = shardedAxis(tv, p);
   if (!axis) return {};
+  const IterDomain* id = tv->domain().id(axis->id);
+  if (id->isBroadcast() && !id->expandedExtent()) return {};  // divides nothing
   MESHFUSE_CHECK(
       !axis->through_merge, "decompose-resharding: an axis of ", at(tv), " is divided over ", p,
       " through a merged axis, and it would have to be divided in another way. Split one "

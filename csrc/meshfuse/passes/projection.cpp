@@ -59,9 +59,12 @@ class PathReader {
     const ScalarPool& pool = tv_->fusion()->scalars();
     const bool outer = t->out[0] == id;
     const int32_t sibling = t->out[outer ? 1 : 0];
-    if (pool.constInt(tv_->domain().id(sibling)->extent()) == 1) return walk(t->in[0], out);
     const auto extent = pool.constInt(tv_->domain().id(t->in[0])->getMaybeExpandedExtent());
     const auto factor = pool.constInt(t->factor);
+    const bool uneven = extent && factor && *factor > 0 && *extent % *factor != 0;
+    if (!uneven && pool.constInt(tv_->domain().id(sibling)->getMaybeExpandedExtent()) == 1) {
+      return walk(t->in[0], out);
+    }
     int64_t inner_form = t->inner ? 1 : 0;
     int64_t amount = factor.value_or(-static_cast<int64_t>(t->factor.id) - 2);
     if (extent && factor && *factor > 0 && *extent % *factor == 0 && t->inner) {

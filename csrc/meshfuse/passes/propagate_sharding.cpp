@@ -1,103 +1,219 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Fills in the mesh and the splits of tensors that the user did not annotate (semantics 5.6;
+// docs/concepts/propagation.md has the rules).
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/op_def.h>
+#include <meshfuse/passes/factor_path.h>
 #include <meshfuse/passes/pass.h>
-#include <meshfuse/passes/projection.h>
 #include <meshfuse/schedule/replay.h>
 
 #include <algorithm>
+#include <set>
 
 namespace meshfuse {
 namespace {
 
-/// Root axis of output `operand` that runs over factor `f` alone; -1 when there is none.
-int32_t axisOfFactor(const Expr* expr, size_t operand, const TensorView* tv, int32_t f) {
-  const FactorMap& map = expr->factors();
-  const auto& root = tv->domain().root();
-  for (size_t axis = 0; axis < map.numAxes(operand); ++axis) {
-    const auto factors = map.axis(operand, axis);
-    if (factors.size() == 1 && factors[0] == f) return root[axis];
+/// What an operation would have of one of its operands over one mesh axis.
+struct Wish {
+  const TensorView* from = nullptr;  // the result that is divided; nullptr: the operand whole
+  FactorPath path;
+};
+
+class Propagation {
+ public:
+  explicit Propagation(Fusion& fusion)
+      : fusion_(fusion), exprs_(fusion.exprs()), place_(fusion.allExprs().size(), kDead) {
+    for (size_t i = 0; i < exprs_.size(); ++i) {
+      const auto place = static_cast<int32_t>(i);
+      place_[static_cast<size_t>(exprs_[i]->id())] = place;
+      forward_.insert(forward_.end(), place);
+    }
+    for (TensorView* tv : fusion.usedTvs()) backward_.insert(keyOf(tv));
   }
-  return -1;
-}
 
-/// Copies the split of `from` over `p` to `out` along the factor that it divides.
-bool copySplit(const Expr* expr, const TensorView* from, size_t operand, TensorView* out,
-               size_t out_operand, ParallelType p) {
-  const auto axis = shardedAxis(from, p);
-  if (!axis || axis->through_merge || axis->logical < 0) return false;
-  if (!out->getDeviceMesh().hasParallelType(p)) return false;
-  if (out->getDeviceMesh().size(p) != from->getDeviceMesh().size(p)) return false;
-  const auto factors = expr->factors().axis(operand, static_cast<size_t>(axis->logical));
-  if (factors.size() != 1) return false;
-  if (expr->factors().factor(factors[0]).kind == FactorKind::Blocking) return false;
-  const int32_t target = axisOfFactor(expr, out_operand, out, factors[0]);
-  if (target < 0) return false;
-  const bool reduction = out->domain().id(target)->isReduction();
-  const bool used = reduction ? reducedAxis(out, p).has_value() : shardedAxis(out, p).has_value();
-  return !used && replayPath(out, target, axis->path, p);
-}
-
-/// Gives an undeclared output the mesh and the splits of its operands.
-bool spreadForward(Expr* expr) {
-  bool changed = false;
-  OpCall call(*expr->outputs()[0]->fusion(), expr->op(), expr->args());
-  for (size_t o = 0; o < expr->outputs().size(); ++o) {
-    TensorView* out = expr->outputs()[o];
-    if (out->meshIsDeclared() || out->hasDeviceMesh()) continue;
-    const size_t out_operand = expr->inputs().size() + o;
-    for (const int i : expr->op().referenceOrder(call)) {
-      const TensorView* from = expr->input(static_cast<size_t>(i));
-      if (!from->hasDeviceMesh() || from->isCpuScalar()) continue;
-      if (!out->hasDeviceMesh()) {
-        out->setDeviceMesh(from->getDeviceMesh());
-        out->setDeclared(false);
-        changed = true;
+  /// Both directions until nothing changes. Splits are only added, at most one per mesh axis and
+  /// tensor, and a change puts only the neighbours on the lists, so the work grows with the graph.
+  bool run() {
+    while (!forward_.empty() || !backward_.empty()) {
+      while (!forward_.empty()) {
+        Expr* expr = exprs_[static_cast<size_t>(*forward_.begin())];
+        forward_.erase(forward_.begin());
+        spreadForward(expr);
       }
-      for (const ParallelType p : kDeviceTypes) {
-        changed = copySplit(expr, from, static_cast<size_t>(i), out, out_operand, p) || changed;
+      if (backward_.empty()) break;
+      const auto last = std::prev(backward_.end());
+      TensorView* tv = fusion_.tensor(last->second);
+      backward_.erase(last);
+      pull(tv);
+    }
+    return changed_;
+  }
+
+ private:
+  static constexpr int32_t kDead = -2;  // no output needs the operation
+
+  bool isLive(const Expr* expr) const { return place_[static_cast<size_t>(expr->id())] != kDead; }
+  /// Place of the operation that makes a tensor; inputs come first.
+  std::pair<int32_t, int32_t> keyOf(const TensorView* tv) const {
+    const Expr* def = tv->definition();
+    return {def == nullptr ? -1 : place_[static_cast<size_t>(def->id())], tv->id()};
+  }
+
+  void noteChange(TensorView* tv) {
+    changed_ = true;
+    for (const Expr* use : tv->uses()) {
+      if (isLive(use)) forward_.insert(place_[static_cast<size_t>(use->id())]);
+    }
+    if (tv->definition() == nullptr) return;
+    for (const TensorView* in : tv->definition()->inputs()) backward_.insert(keyOf(in));
+  }
+
+  void adoptMesh(TensorView* tv, const TensorView* from) {
+    tv->setDeviceMesh(from->getDeviceMesh());
+    tv->setDeclared(false);
+    tv->setMeshOrigin({from->id(), ""});
+    noteChange(tv);
+  }
+
+  /// Gives operand `operand` the division `path`, found on `from`, unless it has one over `p`.
+  bool adoptSplit(const Expr* expr, size_t operand, TensorView* tv, const FactorPath& path,
+                  const TensorView* from, ParallelType p) {
+    const int32_t id = mappedAxes(expr, operand)[path.axis];
+    const bool reduction = tv->domain().id(id)->isReduction();
+    const bool used = reduction ? reducedAxis(tv, p).has_value() : shardedAxis(tv, p).has_value();
+    if (used || !replayPath(tv, id, path.path, p)) return false;
+    // Where a tensor is summed over one mesh axis and divided over it too, the split is what people
+    // ask about.
+    if (!reduction || !shardedAxis(tv, p)) {
+      tv->setSplitOrigin(p, {from->id(), factorName(expr, path.factor)});
+    }
+    noteChange(tv);
+    return true;
+  }
+
+  static bool sameDevices(const TensorView* a, const TensorView* b, ParallelType p) {
+    const DeviceMesh &x = a->getDeviceMesh(), &y = b->getDeviceMesh();
+    return x.hasParallelType(p) && y.hasParallelType(p) && x.size(p) == y.size(p);
+  }
+
+  // ---- forward: a result follows its operands, the first in order that is divided over the axis
+
+  void spreadForward(Expr* expr) {
+    std::vector<int> order;
+    for (size_t o = 0; o < expr->outputs().size(); ++o) {
+      TensorView* out = expr->output(o);
+      if (out->meshIsDeclared() || out->isCpuScalar()) continue;
+      if (order.empty()) {
+        order = expr->op().referenceOrder(OpCall(fusion_, expr->op(), expr->args()));
+      }
+      for (const int i : order) {
+        const TensorView* from = expr->input(static_cast<size_t>(i));
+        if (!from->hasDeviceMesh() || from->isCpuScalar()) continue;
+        if (!out->hasDeviceMesh()) adoptMesh(out, from);
+        for (const ParallelType p : kDeviceTypes) {
+          if (!sameDevices(from, out, p)) continue;
+          const auto path = devicePath(expr, static_cast<size_t>(i), p, false);
+          if (!path) continue;
+          const size_t operand = expr->inputs().size() + o;
+          const auto carried = carryPath(expr, static_cast<size_t>(i), *path, operand);
+          if (carried) adoptSplit(expr, operand, out, *carried, from, p);
+        }
       }
     }
   }
-  return changed;
-}
 
-/// A tensor that meets meshed tensors in an operation and has no mesh is replicated over theirs.
-bool spreadMesh(Expr* expr) {
-  const TensorView* meshed = nullptr;
-  const auto look = [&](const TensorView* tv) {
-    if (meshed == nullptr && tv->hasDeviceMesh()) meshed = tv;
-  };
-  for (const TensorView* tv : expr->outputs()) look(tv);
-  for (const TensorView* tv : expr->inputs()) look(tv);
-  if (meshed == nullptr) return false;
-  bool changed = false;
-  for (TensorView* tv : expr->inputs()) {
-    if (tv->hasDeviceMesh() || tv->isCpuScalar()) continue;
-    tv->setDeviceMesh(meshed->getDeviceMesh());
-    tv->setDeclared(false);
-    changed = true;
+  // ---- backward: a tensor follows the operations that read it
+
+  /// The result with most device axes, the first of several.
+  static const TensorView* mostParallel(const Expr* expr) {
+    const TensorView* best = nullptr;
+    std::ptrdiff_t most = -1;
+    for (const TensorView* out : expr->outputs()) {
+      if (!out->hasDeviceMesh()) continue;
+      const auto loop = out->getLoopDomain();
+      const auto count = std::ranges::count_if(loop, &IterDomain::isDeviceDim);
+      if (count > most) best = out;
+      most = std::max(most, count);
+    }
+    return best;
   }
-  return changed;
-}
+
+  void pull(TensorView* tv) {
+    if (tv->meshIsDeclared() || tv->isCpuScalar()) return;
+    for (const Expr* use : tv->uses()) {
+      if (tv->hasDeviceMesh()) break;
+      const TensorView* from = isLive(use) ? mostParallel(use) : nullptr;
+      if (from != nullptr) adoptMesh(tv, from);
+    }
+    // What the user hands in is divided only where the user says so.
+    if (!tv->hasDeviceMesh() || tv->definition() == nullptr) return;
+    for (const ParallelType p : kDeviceTypes) {
+      if (tv->getDeviceMesh().hasParallelType(p) && !shardedAxis(tv, p)) pullSplit(tv, p);
+    }
+  }
+
+  /// All uses must wish the same. Where they don't, a tensor that each device can compute whole
+  /// stays whole, which costs nothing. One that must be summed over the mesh axis follows the first
+  /// wish if all uses wish it divided: the sum is then scattered, which is less than half the way.
+  void pullSplit(TensorView* tv, ParallelType p) {
+    const Expr* first = nullptr;
+    size_t operand = 0;
+    Wish chosen;
+    for (const Expr* use : tv->uses()) {
+      if (!isLive(use)) continue;
+      for (size_t i = 0; i < use->inputs().size(); ++i) {
+        if (use->input(i) != tv) continue;
+        Wish wish = wishOf(use, i, p);
+        if (wish.from == nullptr) return;
+        if (first == nullptr) {
+          first = use;
+          operand = i;
+          chosen = std::move(wish);
+        } else if (!sameDivision(first, operand, chosen, use, i, wish) && !reducedAxis(tv, p)) {
+          return;
+        }
+      }
+    }
+    if (first != nullptr) adoptSplit(first, operand, tv, chosen.path, chosen.from, p);
+  }
+
+  /// The division of operand `i` that goes with the way in which the result is divided.
+  static Wish wishOf(const Expr* use, size_t i, ParallelType p) {
+    const TensorView* out = mostParallel(use);
+    if (out == nullptr || !sameDevices(use->input(i), out, p)) return {};
+    const auto o =
+        static_cast<size_t>(std::ranges::find(use->outputs(), out) - use->outputs().begin());
+    const size_t operand = use->inputs().size() + o;
+    for (const bool reduction : {true, false}) {
+      const auto path = devicePath(use, operand, p, reduction);
+      if (!path) continue;
+      if (auto carried = carryPath(use, operand, *path, i)) return {out, std::move(*carried)};
+    }
+    return {};
+  }
+
+  static bool sameDivision(const Expr* a, size_t i, const Wish& x, const Expr* b, size_t j,
+                           const Wish& y) {
+    return mappedAxes(a, i)[x.path.axis] == mappedAxes(b, j)[y.path.axis] &&
+           x.path.path == y.path.path;
+  }
+
+  Fusion& fusion_;
+  std::vector<Expr*> exprs_;    // producers first
+  std::vector<int32_t> place_;  // by expression: place in exprs_
+  std::set<int32_t> forward_;   // places of operations to look at, first ones first
+  std::set<std::pair<int32_t, int32_t>> backward_;  // tensors to look at, last ones first
+  bool changed_ = false;
+};
 
 }  // namespace
 
-static bool propagateSharding(Fusion& fusion) {
-  bool changed = false;
-  const std::vector<Expr*> exprs = fusion.exprs();
-  for (bool again = true; again; changed = changed || again) {
-    again = false;
-    for (Expr* expr : exprs) again = spreadForward(expr) || again;
-    for (auto it = exprs.rbegin(); it != exprs.rend(); ++it) again = spreadMesh(*it) || again;
-  }
-  return changed;
-}
+static bool propagateSharding(Fusion& fusion) { return Propagation(fusion).run(); }
 
 MESHFUSE_REGISTER_PASS(
     propagateSharding, "propagate-sharding",
-    "Gives results without a mesh the mesh and the splits of their operands, along "
-    "each op's factors; operands without a mesh are replicated. User annotations are "
-    "never changed.");
+    "Gives tensors without a mesh the mesh and the splits of their neighbours, along each op's "
+    "factors: results follow their operands, then tensors follow the operations that read them. "
+    "Inputs without a mesh are replicated. User annotations are never changed.");
 
 }  // namespace meshfuse

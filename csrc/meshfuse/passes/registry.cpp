@@ -42,16 +42,18 @@ bool runPass(Fusion& fusion, std::string_view name) {
   return changed;
 }
 
-std::unique_ptr<Fusion> runPipeline(const Fusion& fusion) {
+std::unique_ptr<Fusion> runPipeline(const Fusion& fusion, const PassObserver& observe) {
   verify(fusion);
   std::unique_ptr<Fusion> copy = fusion.clone();
   for (const std::string& name : pipeline()) {
+    if (observe) observe(*copy, name, true);
     try {
       runPass(*copy, name);
     } catch (Error& error) {
       error.addNote("in pass " + name);
       throw;
     }
+    if (observe) observe(*copy, name, false);
   }
   return copy;
 }

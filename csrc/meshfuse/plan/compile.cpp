@@ -17,17 +17,19 @@ namespace meshfuse {
 class PlanBuilder {
  public:
   PlanBuilder(std::shared_ptr<const Fusion> fusion, std::span<const InputValue> inputs,
-              std::span<const int64_t> devices, int64_t device_count)
+              std::span<const int64_t> devices, int64_t device_count, int64_t device)
       : fusion_(*fusion),
         inputs_(inputs),
         devices_(devices),
         device_count_(device_count),
+        device_(device),
         slot_of_(fusion->tensors().size(), -1),
         alias_of_(fusion->tensors().size(), -1),
         plan_(std::make_shared<Plan>(fusion)) {}
 
   std::shared_ptr<const Plan> build(Signature signature) {
     plan_->signature = std::move(signature);
+    if (fusion_.uneven) evaluator().setDevice(device_ < 0 ? devices_[0] : device_);
     exprs_ = fusion_.exprs();
     checkInputs();
     for (const Expr* expr : exprs_) {
@@ -41,6 +43,8 @@ class PlanBuilder {
     for (const FusionOutput& output : fusion_.outputs()) addOutput(output);
     freeSlots();
     plan_->evaluator = evaluator();
+    if (devices_.size() == 1)
+      plan_->agreement = makePlanAgreement(fusion_, evaluator(), devices_[0]);
     return std::move(plan_);
   }
 
@@ -93,7 +97,8 @@ class PlanBuilder {
                        ? toString(std::get<ScalarValue>(inputs_[static_cast<size_t>(position)]))
                        : "",
                    ". Pass a tensor for ", at(tv), ".");
-    const bool here = holds(tv->getDeviceMesh());
+    const bool here = holds(tv->getDeviceMesh()) && (device_ < 0 || tv->getDeviceMesh().empty() ||
+                                                     tv->getDeviceMesh().has(device_));
     MESHFUSE_CHECK(tensor->defined() || !here, "Expected input ", position, ", ", toString(tv),
                    ", to be a tensor, but got an undefined one. Pass a tensor for ", at(tv), ".");
     MESHFUSE_CHECK(
@@ -157,10 +162,11 @@ class PlanBuilder {
       step.call.want_.push_back(runs_here ? localLayout(out, evaluator()) : Layout{});
       step.call.result_types_.push_back(out->dtype());
     }
-    for (const TensorView* out : expr->outputs()) {
-      aliasOf(out) = expr->op().cachedInfo().is_view ? aliasOf(expr->input(0)) : slotOf(out);
-    }
     step.communication = communicationOf(expr);
+    const bool may_share = expr->op().cachedInfo().is_view && !hasOwnMemory(step.communication);
+    for (const TensorView* out : expr->outputs()) {
+      aliasOf(out) = may_share ? aliasOf(expr->input(0)) : slotOf(out);
+    }
     bindScalars(step);
     plan_->steps.push_back(std::move(step));
   }
@@ -201,6 +207,14 @@ class PlanBuilder {
       planTeams(step, in, out, takes_part);
     }
     return step;
+  }
+
+  /// Whether the result is in the communication's own memory on every device.
+  static bool hasOwnMemory(const std::optional<CommunicationStep>& step) {
+    if (!step) return false;
+    const bool exchanges = step->in.axis == step->out.axis;
+    return step->info.kind == CommunicationKind::AllGather ||
+           (step->info.kind == CommunicationKind::AllToAll && !exchanges);
   }
 
   bool knows(const TensorView* tv) const {
@@ -278,6 +292,10 @@ class PlanBuilder {
       }
     }
     digit.whole = digit.outer * digit.inner * tv->getDeviceMesh().size(p);
+    const Transform* cut = tv->domain().definition(axis->id);
+    if (axis->path.size() == 1 && tv->fusion()->uneven) {
+      digit.whole = std::min(digit.whole, sizes.globalOf(cut->in[0]));
+    }
     return digit;
   }
 
@@ -396,6 +414,7 @@ class PlanBuilder {
   std::span<const InputValue> inputs_;
   std::span<const int64_t> devices_;
   int64_t device_count_;
+  int64_t device_;  // whose sizes the plan is for; -1: those of all are equal
   std::vector<Slot> slot_of_;
   std::vector<Slot> alias_of_;  // by tensor: slot of the input or result whose memory it may share
   std::unordered_set<Slot> returned_;  // memory that a result returned to the caller has
@@ -405,8 +424,9 @@ class PlanBuilder {
 
 std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
                                     std::span<const InputValue> inputs, Signature signature,
-                                    std::span<const int64_t> local_devices, int64_t device_count) {
-  return PlanBuilder(std::move(fusion), inputs, local_devices, device_count)
+                                    std::span<const int64_t> local_devices, int64_t device_count,
+                                    int64_t device) {
+  return PlanBuilder(std::move(fusion), inputs, local_devices, device_count, device)
       .build(std::move(signature));
 }
 

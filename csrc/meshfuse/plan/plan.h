@@ -5,6 +5,7 @@
 #include <meshfuse/eval/allocation.h>
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/communication.h>
+#include <meshfuse/plan/agreement.h>
 #include <meshfuse/plan/exchange.h>
 #include <meshfuse/plan/signature.h>
 
@@ -72,14 +73,18 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   Slot num_slots = 0;
   bool has_dynamic_scalars = false;
-  bool every_device_runs = true;  // no step or output is restricted to part of the devices
+  std::optional<PlanAgreement> agreement;  // with a single local device that communicates
+  bool every_device_runs = true;           // no step or output is restricted to part of the devices
   std::string toString() const;
 };
 
 /// Compiles `fusion` (after the passes) for these inputs. Throws Error; everything that can fail
-/// for reasons of sizes fails here. `device_count`: devices that the communicator has.
+/// for reasons of sizes fails here. `device_count`: devices that the communicator has. `device`:
+/// the one whose inputs these are and whose sizes the plan is for, where those of several local
+/// devices differ (uneven programs).
 std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
                                     std::span<const InputValue> inputs, Signature signature,
-                                    std::span<const int64_t> local_devices, int64_t device_count);
+                                    std::span<const int64_t> local_devices, int64_t device_count,
+                                    int64_t device = -1);
 
 }  // namespace meshfuse

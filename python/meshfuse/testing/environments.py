@@ -1,48 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pytest plugin for programs on several devices.
-
-Fixtures: ``multidevice_test`` for suites started by a launcher, ``mesh_env`` for tests that run on
-any engine, ``setup_default_process_group``. Marker: ``mesh(n)``. Option: ``--mesh-backend``.
-"""
+"""What the fixtures give to tests."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-import pytest
 import torch
 
-from . import _C, multidevice
-from ._C import Communicator, DeviceMesh, Error, ParallelType, TensorView
-from .definition import FusionDefinition
-from .simulation import Simulation
-
-_BACKENDS = ("simulated", "mpi", "c10d")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --mesh-backend and --mf-cpu."""
-    group = parser.getgroup("meshfuse")
-    group.addoption(
-        "--mesh-backend",
-        choices=_BACKENDS,
-        default="simulated",
-        help="engine of the fixture mesh_env (default: simulated)",
-    )
-    group.addoption(
-        "--mf-cpu",
-        action="store_true",
-        help="send CUDA calls of the tests to the CPU; not available in this version",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker mesh(n)."""
-    config.addinivalue_line("markers", "mesh(n): number of devices of the fixture mesh_env")
-    if config.getoption("--mf-cpu"):
-        raise pytest.UsageError("--mf-cpu is not available in this version of meshfuse")
+from .. import _C, multidevice
+from .._C import Communicator, DeviceMesh, ParallelType, TensorView
+from ..definition import FusionDefinition
+from ..pytorch_utils import torch_dtype_to_meshfuse_dtype
+from ..simulation import Simulation
 
 
 def target_device() -> torch.device:
@@ -107,15 +77,6 @@ class MultideviceTest:
         return self.shard_tensor(t, dim, mesh)
 
 
-@pytest.fixture
-def multidevice_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[MultideviceTest]:
-    """Give a MultideviceTest; wait for all ranks after the test."""
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    fixture = MultideviceTest()
-    yield fixture
-    fixture.communicator.barrier()
-
-
 class SimulatedMeshEnv:
     """Programs on global tensors, all devices in this process."""
 
@@ -174,10 +135,8 @@ class LaunchedMeshEnv:
         if row.numel() == 0:
             return row.new_zeros(self.size, 0)
         with FusionDefinition() as fd:
-            x = fd.define_tensor(
-                [self.size, row.numel()],
-                dtype=_dtype_of(row),
-            )
+            dtype = torch_dtype_to_meshfuse_dtype(row.dtype)
+            x = fd.define_tensor([self.size, row.numel()], dtype=dtype)
             y = fd.ops.set(x)
             fd.add_output(y)
             x.set_device_mesh(self.mesh)
@@ -185,50 +144,3 @@ class LaunchedMeshEnv:
             x.axis(0).parallelize(ParallelType.mesh_x)
         (rows,) = fd.execute([row.unsqueeze(0)])
         return rows
-
-
-def _dtype_of(tensor: torch.Tensor) -> Any:
-    from .pytorch_utils import torch_dtype_to_meshfuse_dtype
-
-    return torch_dtype_to_meshfuse_dtype(tensor.dtype)
-
-
-@pytest.fixture
-def mesh_env(request: pytest.FixtureRequest) -> SimulatedMeshEnv | LaunchedMeshEnv:
-    """Give ``size``, ``mesh`` and ``run(fd, global_inputs)`` on the engine of --mesh-backend."""
-    marker = request.node.get_closest_marker("mesh")
-    wanted = marker.args[0] if marker is not None else None
-    backend = request.config.getoption("--mesh-backend")
-    torch.manual_seed(0)
-    if backend == "simulated":
-        return SimulatedMeshEnv(2 if wanted is None else wanted)
-    env = LaunchedMeshEnv()
-    actual = Communicator.instance().backend()
-    if actual not in (backend, "single"):
-        raise Error(
-            f"--mesh-backend={backend}: this process runs on '{actual}'. Start pytest with the "
-            "launcher of that backend."
-        )
-    if wanted is not None and wanted != env.size:
-        pytest.skip(f"needs {wanted} ranks, {env.size} were started")
-    return env
-
-
-@pytest.fixture(scope="session")
-def setup_default_process_group() -> Iterator[None]:
-    """Open the default torch.distributed group from the launcher's variables; close it later."""
-    import torch.distributed as dist
-
-    communicator = Communicator.instance()
-    options: dict[str, Any] = {"backend": "gloo"}
-    if torch.cuda.is_available():
-        device = torch.device("cuda", communicator.local_rank())
-        options = {"backend": "nccl", "device_id": device}
-    dist.init_process_group(
-        init_method=f"tcp://localhost:{os.environ.get('MASTER_PORT', '29500')}",
-        world_size=communicator.size(),
-        rank=communicator.rank(),
-        **options,
-    )
-    yield
-    dist.destroy_process_group()

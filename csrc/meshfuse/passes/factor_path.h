@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How one operand of an operation is divided over a mesh axis, and the same division on another
+// operand, by the factors that they share. Changes nothing.
+#pragma once
+#include <meshfuse/ir/fusion.h>
+#include <meshfuse/schedule/sharding.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+/// A device axis of one operand: its axis in the factor map, and the splits from there down.
+struct FactorPath {
+  size_t axis = 0;  // as FactorMap numbers the axes of the operand
+  std::vector<PathStep> path;
+  int32_t factor = -1;  // the factor that is divided; the first of a group
+  bool operator==(const FactorPath&) const = default;
+};
+
+/// Ids of the axes of operand `operand` in the order of the factor map: the logical axes of an
+/// input, reductions left out, or the root axes of a result.
+std::vector<int32_t> mappedAxes(const Expr* expr, size_t operand);
+
+/// The operand's device axis for `p` that is a reduction, or one that is not. nullopt when there is
+/// none, or when it comes from a merged axis, a broadcast axis, or one that no factor stands for.
+std::optional<FactorPath> devicePath(const Expr* expr, size_t operand, ParallelType p,
+                                     bool reduction);
+
+/// The same division on another operand. nullopt when that has no such axis, when the factor is
+/// blocking, or when the factors are grouped differently there and the division is not one into
+/// outermost blocks of their first.
+std::optional<FactorPath> carryPath(const Expr* expr, size_t from, const FactorPath& path,
+                                    size_t to);
+
+/// Name of a factor for people: its label, or its number.
+std::string factorName(const Expr* expr, int32_t factor);
+
+}  // namespace meshfuse

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ``fd.explain()`` returns: how tensors are divided, and communications with their causes.
+
+Made without devices: it works in one process for a mesh of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from . import _C
+from ._C import Error, Fusion, Scalar, TensorView
+
+#: A tensor axis, or "partial" where each device holds a part of a sum.
+Place = int | str
+
+
+@dataclass(frozen=True)
+class TensorExplanation:
+    """How one tensor is divided over its mesh, and why.
+
+    Attributes:
+        name: As the IR prints it.
+        sharding: Mesh axis (``"mesh_x"``) to tensor axis, or ``"partial"``; mesh axes over which
+            the tensor is whole are left out.
+        origin: ``"file:line"`` of the user's annotation; or ``(tensor, factor)``: the tensor whose
+            split was repeated, and the loop of the operation between them along which it was, None
+            where only the mesh was taken over. None for a tensor without a mesh.
+        origins: ``(tensor, factor)`` for each mesh axis that was filled in.
+        mesh: The mesh as text, None for a tensor without one.
+    """
+
+    name: str
+    sharding: dict[str, Place]
+    origin: str | tuple[str, str | None] | None
+    origins: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    mesh: str | None = None
+
+    def __str__(self) -> str:
+        """Return one line of the report."""
+        if self.mesh is None:
+            return f"{self.name}: on no mesh"
+        places = [f"{_place_text(place)} over {axis}" for axis, place in self.sharding.items()]
+        text = f"{self.name}: {', '.join(places) or 'whole'} on {self.mesh}"
+        if isinstance(self.origin, str):
+            return f"{text}, annotated at {self.origin}"
+        if self.origin is None:
+            return f"{text}, annotated"
+        tensor, factor = self.origin
+        return f"{text}, from {tensor}" + (f" along '{factor}'" if factor else "")
+
+
+@dataclass(frozen=True)
+class Communication:
+    """One communication of the compiled program.
+
+    Attributes:
+        kind: ``"all-reduce"``, ``"all-gather"``, ``"reduce-scatter"``, ``"all-to-all"``,
+            ``"broadcast"``, ``"gather"``, ``"scatter"``, ``"reduce"`` or ``"send-recv"``.
+        tensor: Result of the operation of the program that needs it.
+        op: That operation.
+        team: Devices that communicate with each other; the first team where there are several.
+        mesh_axis: The mesh axis, ``"mesh_x"``.
+        bytes: Bytes that one device sends, the least that a ring needs.
+        reason: The shardings that disagree, in words.
+        lines: ``"file:line"`` of the annotations behind them, then of the operation.
+        teams: All teams; they communicate at the same time.
+        sent: The tensor that is sent, as ``fd.compiled_ir()`` names it.
+        before: Tensor axis of ``sent`` that is divided over the mesh axis, ``"partial"``, or None
+            where it is whole.
+        after: The same for the result of the communication.
+        mesh_axis_name: The user's name of the mesh axis, if it has one.
+    """
+
+    kind: str
+    tensor: str
+    op: str
+    team: list[int]
+    mesh_axis: str
+    bytes: int
+    reason: str
+    lines: list[str]
+    teams: list[list[int]] = field(default_factory=list)
+    sent: str = ""
+    before: Place | None = None
+    after: Place | None = None
+    mesh_axis_name: str | None = None
+
+    def __str__(self) -> str:
+        """Return the paragraph of the report."""
+        axis = self.mesh_axis + (f" ('{self.mesh_axis_name}')" if self.mesh_axis_name else "")
+        teams = ", ".join("{" + " ".join(map(str, team)) + "}" for team in self.teams[:4])
+        more = f" and {len(self.teams) - 4} more teams" if len(self.teams) > 4 else ""
+        lines = [
+            f"{self.kind} over {axis} for {self.tensor} = {self.op}(...): "
+            f"{self.bytes} bytes per device, among {teams}{more}",
+            f"  {self.sent}: {_place_text(self.before)} -> {_place_text(self.after)}",
+            f"  because {self.reason}",
+        ]
+        lines += [f"  at {line}" for line in self.lines]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The report of ``fd.explain()``; ``str()`` prints it.
+
+    Attributes:
+        tensors: The program's tensors, then those that the passes have made.
+        communications: In order of execution.
+
+    Example:
+        >>> from meshfuse import DeviceMesh, FusionDefinition, ParallelType
+        >>> with FusionDefinition() as fd:
+        ...     x, w = fd.define_tensor([4, 16]), fd.define_tensor([16, 8])
+        ...     fd.add_output(fd.ops.matmul(x, w))
+        ...     for t, axis in ((x, 1), (w, 0)):
+        ...         t.set_device_mesh(DeviceMesh(range(8)))
+        ...         _ = t.outer_split(axis, 8)
+        ...         t.axis(axis).parallelize(ParallelType.mesh_x)
+        >>> (c,) = fd.explain().communications
+        >>> c.kind, c.op, c.mesh_axis, c.bytes
+        ('all-reduce', 'matmul', 'mesh_x', 224)
+        >>> c.reason
+        "T0 and T1 split 'k' over mesh_x, so T2 is a sum over these devices"
+    """
+
+    tensors: list[TensorExplanation]
+    communications: list[Communication]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that one device sends in one run."""
+        return sum(c.bytes for c in self.communications)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as dicts, lists, strings, ints and None, ready for JSON."""
+        result = asdict(self)
+        for tensor in result["tensors"]:
+            tensor["origins"] = {axis: list(o) for axis, o in tensor["origins"].items()}
+            if isinstance(tensor["origin"], tuple):
+                tensor["origin"] = list(tensor["origin"])
+        return result | {"bytes": self.bytes}
+
+    def __str__(self) -> str:
+        """Return the report as text."""
+        n = len(self.communications)
+        head = f"{n or 'no'} communication{'' if n == 1 else 's'}"
+        head += f", {self.bytes} bytes per device" if n else ""
+        parts = [head] + [f"{i}. {c}" for i, c in enumerate(self.communications, start=1)]
+        parts.append("\n".join(["tensors:"] + [f"  {tensor}" for tensor in self.tensors]))
+        return "\n\n".join(parts)
+
+
+def explain(
+    fusion: Fusion,
+    inputs: Iterable[Any] | None = None,
+    sizes: Mapping[str | TensorView | Scalar, int | Sequence[int]] | None = None,
+) -> Explanation:
+    """Run the passes on a copy of ``fusion`` and say what they made of it."""
+    known = _sizes_of_inputs(fusion, inputs) if inputs is not None else []
+    known += [_known_size(key, value) for key, value in (sizes or {}).items()]
+    facts = _C.explain(fusion, known)
+    return Explanation(
+        [_tensor(dict(t)) for t in facts["tensors"]],
+        [_communication(dict(c)) for c in facts["communications"]],
+    )
+
+
+def _tensor(facts: dict[str, Any]) -> TensorExplanation:
+    origin: str | tuple[str, str | None] | None
+    if facts["declared"]:
+        origin = facts["line"]
+    else:
+        mesh_from = facts["mesh_from"]
+        origin = next(iter(facts["origins"].values()), mesh_from and (mesh_from, None))
+    return TensorExplanation(
+        facts["name"], facts["sharding"], origin, facts["origins"], facts["mesh"]
+    )
+
+
+def _communication(facts: dict[str, Any]) -> Communication:
+    return Communication(team=facts["teams"][0], **facts)
+
+
+def _sizes_of_inputs(fusion: Fusion, inputs: Iterable[Any]) -> list[tuple[str, list[int], bool]]:
+    declared, given = fusion.inputs(), list(inputs)
+    if len(given) != len(declared):
+        raise Error(
+            f"explain: expected {len(declared)} inputs, but {len(given)} were given. Pass one "
+            "value per define_tensor and define_scalar, in order."
+        )
+    known = []
+    for position, (value, want) in enumerate(zip(given, declared, strict=True)):
+        if isinstance(want, TensorView):
+            if not isinstance(value, torch.Tensor):
+                raise Error(
+                    f"explain: input {position} is {type(value).__name__}, not a tensor. Pass a "
+                    "global tensor, as sim.run takes it; its values are not read."
+                )
+            known.append((want.name, list(value.shape), True))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            known.append((str(want), [value], False))
+    return known
+
+
+def _known_size(key: Any, value: Any) -> tuple[str, list[int], bool]:
+    name = key.name if isinstance(key, TensorView) else str(key)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return name, [value], False
+    if isinstance(value, Sequence) and all(isinstance(n, int) and n >= 0 for n in value):
+        return name, list(value), True
+    raise Error(
+        f"explain: sizes[{name!r}] is {value!r}. Give a number of elements for an open size, as in "
+        "{'T0.0': 4}, or the global sizes of an input, as in {'T0': (4, 8)}."
+    )
+
+
+def _place_text(place: Place | None) -> str:
+    if place is None:
+        return "whole"
+    return "partial sums" if place == "partial" else f"axis {place} split"

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""PythonProfiler: what the steps of executions were, their times, and how much they moved."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+
+from ._C import Error, ProfileRecorder, RunProfile, StepProfile
+
+_NOTHING = (
+    "no kernel segments were profiled. Execute a definition inside the `with PythonProfiler()` "
+    "block, on the thread that entered it."
+)
+
+
+@dataclass(frozen=True)
+class KernelProfile:
+    """One step of an execution.
+
+    Times are wall times in milliseconds, bandwidths gigabytes per second, sizes bytes. On a
+    simulated mesh a step is that of all devices together, and so are its time and sizes.
+    """
+
+    name: str  #: as ``fd.plan()`` shows the step
+    segment_id: int  #: place among the steps of its execution
+    scheduler: str  #: "communication", "expr_eval" (computed or copied by ATen), "no_op" (a view)
+    time_ms: float
+    input_bytes: int
+    output_bytes: int
+    device: int  #: rank that ran it; 0 on a simulated mesh
+    stream: int = 0
+    correlation_id: int = 0
+    compile_time_ms: float = 0.0
+    percentage_peak_bandwidth: float = 0.0
+    grid_str: str = ""
+    block_str: str = ""
+    cluster_str: str = ""
+    shared_mem_str: str = ""
+    registers: int = 0
+
+    @property
+    def effective_bandwidth_gbs(self) -> float:
+        """Bytes read and written, by the time."""
+        return _bandwidth(self.input_bytes + self.output_bytes, self.time_ms)
+
+
+@dataclass(frozen=True)
+class FusionProfile:
+    """The executions of one ``with PythonProfiler()`` block.
+
+    Times are wall times in milliseconds and, like sizes, summed over the executions.
+    """
+
+    fusion_id: int  #: id of the last definition that was executed; 0 when it has none
+    kernel_profiles: list[KernelProfile]  #: every step, in order
+    host_time_ms: float  #: of the executions, reading arguments and wrapping results excluded
+    compile_time_ms: float  #: to find the plans or compile them
+    cuda_evt_time_ms: float  #: from the first to the last step of each execution
+    input_bytes: int
+    output_bytes: int
+    verbose: bool = False
+    percentage_peak_bandwidth: float = 0.0
+
+    @property
+    def segments(self) -> int:
+        """Number of steps."""
+        return len(self.kernel_profiles)
+
+    @property
+    def kernel_time_ms(self) -> float:
+        """Sum of the times of the steps."""
+        return sum(step.time_ms for step in self.kernel_profiles)
+
+    @property
+    def effective_bandwidth_gbs(self) -> float:
+        """Bytes of inputs and outputs, by the time of the steps."""
+        return _bandwidth(self.input_bytes + self.output_bytes, self.kernel_time_ms)
+
+    @property
+    def percentage_peak_bandwith(self) -> float:
+        """The historical spelling of ``percentage_peak_bandwidth``."""
+        return self.percentage_peak_bandwidth
+
+    def __str__(self) -> str:
+        """Return one line per step."""
+        lines = [f"{'scheduler':13}  {'time, ms':>10}  {'bytes in':>12}  {'bytes out':>12}  step"]
+        for s in self.kernel_profiles:
+            lines.append(
+                f"{s.scheduler:13}  {s.time_ms:10.4f}  {s.input_bytes:12}  {s.output_bytes:12}"
+                f"  {s.name}"
+            )
+        return "\n".join(lines)
+
+
+class PythonProfiler:
+    """Records the executions of this thread inside a ``with`` block.
+
+    Blocks may be nested; the outer one gets what the inner one recorded too. An execution that
+    raises is left out.
+
+    Example:
+        >>> import torch
+        >>> from meshfuse import FusionDefinition, PythonProfiler
+        >>> with FusionDefinition() as fd:
+        ...     x = fd.define_tensor([2, 3])
+        ...     fd.add_output(fd.ops.relu(fd.ops.broadcast(x, [True, False, False])))
+        >>> with PythonProfiler() as prof:
+        ...     _ = fd.execute([torch.ones(2, 3)])
+        >>> [step.scheduler for step in prof.profile.kernel_profiles]
+        ['no_op', 'expr_eval']
+    """
+
+    def __init__(self, auto_scheduled: bool = True) -> None:
+        """Prepare; ``auto_scheduled`` is accepted and makes no difference."""
+        self.auto_scheduled = auto_scheduled
+        self._recorder = ProfileRecorder()
+        self._runs: list[RunProfile] = []
+
+    def __enter__(self) -> PythonProfiler:
+        """Begin to record."""
+        self._runs = []
+        self._recorder.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it."""
+        self._runs = self._recorder.stop()
+        _last.runs = self._runs
+
+    @property
+    def profile(self) -> FusionProfile:
+        """What was recorded; there is nothing before the block ends.
+
+        Raises:
+            meshfuse.Error: no definition was executed in the block.
+        """
+        return _fusion_profile(self._runs)
+
+
+class _Last(threading.local):
+    """What the last block of this thread recorded."""
+
+    def __init__(self) -> None:
+        self.runs: list[RunProfile] = []
+
+
+_last = _Last()
+
+
+def get_fusion_profile() -> FusionProfile:
+    """Return what the last profiler of this thread recorded.
+
+    Raises:
+        meshfuse.Error: nothing was recorded since the last ``reset_profiler()``.
+    """
+    return _fusion_profile(_last.runs)
+
+
+def reset_profiler() -> None:
+    """Forget what ``get_fusion_profile`` returns."""
+    _last.runs = []
+
+
+def _fusion_profile(runs: list[RunProfile]) -> FusionProfile:
+    if not runs:
+        raise Error(_NOTHING)
+    return FusionProfile(
+        fusion_id=runs[-1].fusion_id,
+        kernel_profiles=[
+            _kernel_profile(run, i, step) for run in runs for i, step in enumerate(run.steps)
+        ],
+        host_time_ms=sum(run.host_ms for run in runs),
+        compile_time_ms=sum(run.compile_ms for run in runs),
+        cuda_evt_time_ms=sum(run.steps_ms for run in runs),
+        input_bytes=sum(run.input_bytes for run in runs),
+        output_bytes=sum(run.output_bytes for run in runs),
+    )
+
+
+def _kernel_profile(run: RunProfile, index: int, step: StepProfile) -> KernelProfile:
+    return KernelProfile(
+        name=step.name,
+        segment_id=index,
+        scheduler=step.kind,
+        time_ms=step.time_ms,
+        input_bytes=step.input_bytes,
+        output_bytes=step.output_bytes,
+        device=run.device,
+    )
+
+
+def _bandwidth(bytes_moved: int, time_ms: float) -> float:
+    return bytes_moved / (time_ms * 1e6) if time_ms > 0 else 0.0
