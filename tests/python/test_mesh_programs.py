@@ -264,7 +264,6 @@ def test_mesh_found_backwards_spreads_forwards():
     assert torch.equal(positive, a.relu())
 
 
-@pytest.mark.xfail(strict=True, reason="the parts of an expanded axis count as divided otherwise")
 def test_expanded_input_is_divided():
     """The part of an expanded axis is expanded too."""
     with FusionDefinition() as fd:

@@ -126,15 +126,7 @@ def test_recipe_on_a_grid(world, name):
         (None, True, (7, 21, 1)),
         (None, False, (7, 21, 1)),
         ([2, 1, 0], False, (35, 7, 1)),
-        pytest.param(
-            [2, 1, 0],
-            True,
-            (35, 7, 1),
-            marks=pytest.mark.xfail(
-                strict=not LAUNCHED,
-                reason="the bias is added in the communication's memory order",
-            ),
-        ),
+        ([2, 1, 0], True, (35, 7, 1)),
     ],
 )
 def test_memory_order_of_a_reduce_scatter(world, order, bias, strides):
