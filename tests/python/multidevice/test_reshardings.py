@@ -209,7 +209,6 @@ def test_sum(world, name, dtype):
         assert sorted(communications(fd)) == sent
 
 
-@pytest.mark.xfail(run=False, reason="compiling this program does not end")
 @pytest.mark.parametrize("devices", [[2], [1, 2], [1]])
 def test_sum_on_another_mesh(world, devices):
     """Every receiver gets the sum, one reduce each."""
