@@ -277,3 +277,19 @@ def test_expanded_input_is_divided():
         assert [p.stride() for p in sim.shard_tensor(t, x)] == [(0, 1)] * 2
         (out,) = sim.run(fd, [t])
     assert torch.equal(out, -t)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("declared", [False, True])
+def test_one_tensor_read_twice_in_two_shardings(axis, declared):
+    x = ramp(6, 6)
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([6, 6])
+        out = fd.ops.matmul(t, t)
+        fd.add_output(out)
+        place(DeviceMesh(range(3)), t)
+        shard(t, axis, 3)
+        if declared:
+            place(DeviceMesh([1]), out)
+    with meshfuse.simulate(3) as sim:
+        assert torch.equal(sim.run(fd, [x])[0], x @ x)

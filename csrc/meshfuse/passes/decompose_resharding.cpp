@@ -48,15 +48,47 @@ class Decomposer {
       return true;
     }
     noteCause(expr);
-    for (size_t o = 0; o < expr->inputs().size(); ++o) {
-      TensorView* in = expr->input(o);
-      if (!in->hasDeviceMesh()) continue;
+    std::vector<TensorView*> operands = expr->inputs();
+    for (size_t o = 0; o < operands.size(); ++o) {
+      if (!operands[o]->hasDeviceMesh()) continue;
       const MeshState want = stateUnder(expr, o, alignment);
-      if (!(stateOf(in) == want)) fusion_.replaceInput(expr, in, resharded(in, want));
+      if (!(stateOf(operands[o]) == want)) operands[o] = resharded(operands[o], want);
     }
+    expr = withOperands(expr, operands);
     for (size_t i = 0; i < expr->outputs().size(); ++i) alignResult(expr, i, alignment);
     if (alignment.hasPartial()) reduce(expr, alignment);
     return true;
+  }
+
+  /// The operation with other operands. One that reads a tensor twice, now in two states, is made
+  /// anew.
+  Expr* withOperands(Expr* expr, const std::vector<TensorView*>& operands) {
+    const std::vector<TensorView*> before = expr->inputs();
+    if (operands == before) return expr;
+    bool alike = true;
+    for (size_t o = 0; o < before.size(); ++o) {
+      for (size_t k = 0; k < o; ++k) {
+        alike = alike && (before[o] != before[k] || operands[o] == operands[k]);
+      }
+    }
+    if (alike) {
+      for (size_t o = 0; o < before.size(); ++o) {
+        if (operands[o] != before[o]) fusion_.replaceInput(expr, before[o], operands[o]);
+      }
+      return expr;
+    }
+    std::vector<Arg> args = expr->args();
+    size_t next = 0;
+    for (Arg& arg : args) {
+      if (auto* tv = std::get_if<TensorView*>(&arg)) *tv = operands[next++];
+      if (auto* list = std::get_if<std::vector<TensorView*>>(&arg)) {
+        for (TensorView*& tv : *list) tv = operands[next++];
+      }
+    }
+    Expr* now = fusion_.newExpr(&expr->op(), std::move(args), operands, expr->outputs(),
+                                expr->factors(), expr->constraints());
+    if (expr->cause()) now->setCause(*expr->cause());
+    return now;
   }
 
   // ---- results
