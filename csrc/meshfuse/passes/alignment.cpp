@@ -167,6 +167,8 @@ class Chooser {
     for (size_t o = inputs_; o < rows_.size(); ++o) {
       const auto& reduced = rows_[o].reduced;
       if (!reduced || reduced->factors.size() != 1) continue;
+      const DeviceMesh& mesh = rows_[o].tensor->getDeviceMesh();
+      if (!mesh.hasParallelType(p) || mesh.size(p) != result_.mesh->size(p)) continue;
       const auto path = reductionPath(rows_[o].tensor, *reducedAxis(rows_[o].tensor, p));
       if (!path) continue;
       AxisChoice choice{.kind = AxisChoice::Partial,

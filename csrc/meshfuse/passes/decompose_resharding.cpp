@@ -194,6 +194,7 @@ class Decomposer {
     const bool declared = out->meshIsDeclared();
     const std::vector<int64_t> order = fixedOrder(out);
     if (elsewhere) {  // for now: the partial results are where the operands are
+      rebuild(out, true);
       clearDevices(out);
       out->setDeviceMesh(*alignment.mesh);
     }
