@@ -27,6 +27,11 @@ class Holdings {
     Box box;
     const auto logical = domain_.withoutReductions(domain_.logical());
     for (size_t i = 0; i < logical.size(); ++i) {
+      const IterDomain* axis = domain_.id(logical[i]);
+      if (axis->isBroadcast() && !axis->expandedExtent()) {  // a mesh axis on it divides nothing
+        box.push_back({0});
+        continue;
+      }
       Indices all = indices(logical[i], shape_[i], device);
       std::erase_if(all, [&](int64_t index) { return index >= shape_[i]; });  // uneven: no more
       box.push_back(std::move(all));

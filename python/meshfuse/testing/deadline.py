@@ -65,11 +65,14 @@ class Deadline:
 
         def ring(number: int, frame: FrameType | None) -> None:
             nonlocal patient
-            if patient and _C.waits_for_others():
+            waits = _C.waits_for_others()
+            if patient and (waits or _C.is_distributed()):
+                # The time of all ranks ends together: who waits lets the one that does not end its
+                # test first, and who has just learnt of a failure lets that exception through.
                 patient = False
-                signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+                signal.setitimer(signal.ITIMER_REAL, PATIENCE if waits else PATIENCE / 4)
                 return
-            where = " while it waited for other ranks" if _C.waits_for_others() else ""
+            where = " while it waited for other ranks" if waits else ""
             raise TimeoutError(
                 f"{self._who} was not done with the test after {self.seconds:g} s{where}. Look "
                 "where it stood; if it is only slow, raise --mesh-timeout."
