@@ -293,3 +293,21 @@ def test_one_tensor_read_twice_in_two_shardings(axis, declared):
             place(DeviceMesh([1]), out)
     with meshfuse.simulate(3) as sim:
         assert torch.equal(sim.run(fd, [x])[0], x @ x)
+
+
+def test_mesh_axis_moves_to_an_axis_of_size_one():
+    """The axis of size 1 is on every device, whatever mesh axis is put on it."""
+    x = ramp(4, 4)
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([4, 4])
+        out = fd.ops.broadcast(t, [False, True, False])
+        fd.add_output(out)
+        place(DeviceMesh(torch.arange(4).view(2, 2)), t, out)
+        shard(t, 1, 2, Y)
+        shard(t, 2, 2, X)
+        shard(out, 2, 2, X)
+        shard(out, 1, 2, Y)
+    with meshfuse.simulate(4) as sim:
+        assert torch.equal(sim.run(fd, [x])[0], x[:, None])
+        for device in range(4):
+            assert torch.equal(sim.local(device=device), block(x[:, None], 2, 2, device % 2))
