@@ -3,6 +3,7 @@
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/alignment.h>
 #include <meshfuse/passes/communication.h>
+#include <meshfuse/passes/factor_path.h>
 
 #include <algorithm>
 
@@ -10,11 +11,6 @@ namespace meshfuse {
 namespace {
 
 constexpr double kUnknownExtent = 256;
-
-const TensorView* operandAt(const Expr* expr, size_t o) {
-  const size_t n = expr->inputs().size();
-  return o < n ? expr->input(o) : expr->output(o - n);
-}
 
 /// Bytes of the global tensor; unknown sizes are guessed.
 double bytesOf(const TensorView* tv) {
@@ -27,39 +23,16 @@ double bytesOf(const TensorView* tv) {
   return bytes;
 }
 
-/// Position, as in the factor map, of the axis of operand `o` that runs over `factor` alone; -1
-/// when there is none.
-int64_t axisOfFactor(const Expr* expr, size_t o, int32_t factor) {
-  const FactorMap& map = expr->factors();
-  for (size_t a = 0; a < map.numAxes(o); ++a) {
-    const auto factors = map.axis(o, a);
-    if (factors.size() == 1 && factors[0] == factor) return static_cast<int64_t>(a);
-  }
-  return -1;
-}
-
-/// The same among the non-reduction logical axes; -1 for reductions and pieces of an rfactor too.
+/// axisOfFactor among the non-reduction logical axes; -1 for reductions and pieces of an rfactor
+/// too.
 int64_t positionOfFactor(const Expr* expr, size_t o, int32_t factor) {
   const int64_t axis = axisOfFactor(expr, o, factor);
   if (axis < 0 || o < expr->inputs().size()) return axis;
-  const TensorDomain& domain = operandAt(expr, o)->domain();
+  const TensorDomain& domain = operandOf(expr, o)->domain();
   const int32_t id = domain.root()[static_cast<size_t>(axis)];
   const auto logical = domain.withoutReductions(domain.logical());
   const auto it = std::ranges::find(logical, id);
   return it == logical.end() ? -1 : it - logical.begin();
-}
-
-/// Path from a root axis down to the reduction axis `id`; nullopt through merges.
-std::optional<std::vector<PathStep>> reductionPath(const TensorView* tv, int32_t id) {
-  std::vector<PathStep> path;
-  for (const Transform* t = tv->domain().definition(id); t != nullptr;
-       t = tv->domain().definition(id)) {
-    if (t->kind == Transform::Merge) return std::nullopt;
-    path.push_back({t->out[0] == id, t->inner, t->factor});
-    id = t->in[0];
-  }
-  std::ranges::reverse(path);
-  return path;
 }
 
 class Chooser {
@@ -94,16 +67,15 @@ class Chooser {
   }
 
   bool onOtherMesh(size_t o) const {
-    const TensorView* tv = operandAt(expr_, o);
+    const TensorView* tv = operandOf(expr_, o);
     return tv->hasDeviceMesh() && !(tv->getDeviceMesh() == *result_.mesh);
   }
   /// Whether operand `o` counts on mesh axis `p`: it is there, or its mesh has such an axis too.
   bool speaksFor(size_t o, ParallelType p) const {
-    const TensorView* tv = operandAt(expr_, o);
+    const TensorView* tv = operandOf(expr_, o);
     if (!tv->hasDeviceMesh()) return false;
     if (o >= inputs_ && onOtherMesh(o)) return false;
-    return tv->getDeviceMesh().hasParallelType(p) &&
-           tv->getDeviceMesh().size(p) == result_.mesh->size(p);
+    return sameDevices(tv->getDeviceMesh(), *result_.mesh, p);
   }
 
   AxisChoice choose(ParallelType p) {
@@ -152,7 +124,6 @@ class Chooser {
 
   /// Partial results: asked for by the result, or because all operands divide the factor alike.
   std::optional<AxisChoice> partialChoice(ParallelType p) const {
-    std::optional<AxisChoice> found;
     for (size_t o = 0; o < inputs_; ++o) {
       auto candidate = candidateOf(o, p);
       if (!candidate || candidate->kind != AxisChoice::Partial) continue;
@@ -161,19 +132,17 @@ class Chooser {
         if (!holdsFactor(expr_, k, candidate->factor)) continue;
         alike = alike && rows_[k].split && rows_[k].split->key == candidate->key;
       }
-      if (alike && isPossible(*candidate, p)) found = std::move(candidate);
-      if (found) return found;
+      if (alike && isPossible(*candidate, p)) return candidate;
     }
     for (size_t o = inputs_; o < rows_.size(); ++o) {
       const auto& reduced = rows_[o].reduced;
       if (!reduced || reduced->factors.size() != 1) continue;
-      const DeviceMesh& mesh = rows_[o].tensor->getDeviceMesh();
-      if (!mesh.hasParallelType(p) || mesh.size(p) != result_.mesh->size(p)) continue;
-      const auto path = reductionPath(rows_[o].tensor, *reducedAxis(rows_[o].tensor, p));
+      if (!sameDevices(rows_[o].tensor->getDeviceMesh(), *result_.mesh, p)) continue;
+      const auto path = devicePath(expr_, o, p, true);
       if (!path) continue;
       AxisChoice choice{.kind = AxisChoice::Partial,
                         .factor = reduced->factors[0],
-                        .path = *path,
+                        .path = path->path,
                         .key = reduced->key};
       if (isPossible(choice, p)) return choice;
     }
@@ -241,7 +210,7 @@ bool Alignment::hasPartial() const {
 Alignment chooseAlignment(const Expr* expr) { return Chooser(expr).run(); }
 
 MeshState stateUnder(const Expr* expr, size_t o, const Alignment& alignment) {
-  const TensorView* tv = operandAt(expr, o);
+  const TensorView* tv = operandOf(expr, o);
   const bool result = o >= expr->inputs().size();
   const bool here = tv->hasDeviceMesh() && tv->getDeviceMesh() == *alignment.mesh;
   MeshState state{.mesh = alignment.mesh, .placements = {}};
@@ -250,8 +219,7 @@ MeshState stateUnder(const Expr* expr, size_t o, const Alignment& alignment) {
     const AxisChoice& choice = alignment.on(p);
     const bool keeps =
         choice.kind == AxisChoice::Keep || (result && choice.kind == AxisChoice::Partial);
-    const bool alike = tv->hasDeviceMesh() && tv->getDeviceMesh().hasParallelType(p) &&
-                       tv->getDeviceMesh().size(p) == alignment.mesh->size(p);
+    const bool alike = sameDevices(tv->getDeviceMesh(), *alignment.mesh, p);
     if (keeps && (here || (!result && alike))) {
       state.on(p) = placementOf(tv, p);
       continue;
@@ -260,7 +228,7 @@ MeshState stateUnder(const Expr* expr, size_t o, const Alignment& alignment) {
     const int64_t axis = positionOfFactor(expr, o, choice.factor);
     if (axis < 0) continue;
     // The same part by another path of splits stays as it is.
-    const auto now = project(expr, p)[o];
+    const auto now = projectOperand(expr, o, p);
     const bool same = here && now.split && now.split->key == choice.key;
     state.on(p) = same ? placementOf(tv, p) : Placement{axis, choice.path};
   }

@@ -4,7 +4,9 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/alignment.h>
+#include <meshfuse/passes/cause.h>
 #include <meshfuse/passes/communication.h>
+#include <meshfuse/passes/factor_path.h>
 #include <meshfuse/passes/pass.h>
 #include <meshfuse/schedule/replay.h>
 
@@ -106,12 +108,7 @@ class Decomposer {
                    "way. Shard its operands as it is.");
     TensorView* now = fusion_.newTensor(before->dtype());
     now->setLoc(before->loc());
-    std::vector<int32_t> axes;
-    for (const IterDomain* id : before->getLogicalDomain()) {
-      axes.push_back(
-          now->domain().newId(fusion_, now, id->extent(), id->iterType(), id->expandedExtent()));
-    }
-    now->domain().setLogical(std::move(axes));
+    copyAxes(before->getLogicalDomain(), now, true);
     putState(now, natural);
     now->setDeclared(false);
     std::vector<TensorView*> outputs = expr->outputs();
@@ -128,11 +125,8 @@ class Decomposer {
     for (const ParallelType p : kDeviceTypes) {
       const bool whole = placementOf(result, p).whole() || !hasSeveralDevices(result, p);
       const AxisChoice& choice = alignment.on(p);
-      const bool several = alignment.mesh->hasParallelType(p) && alignment.mesh->size(p) > 1;
       divided += choice.kind == AxisChoice::Partial ? 1 : 0;
-      const bool fits = choice.kind == AxisChoice::Partial || choice.kind == AxisChoice::Whole ||
-                        choice.kind == AxisChoice::Keep;
-      if (!whole || (several && !fits)) return false;
+      if (!whole || choice.kind == AxisChoice::Parallel) return false;
     }
     return divided == 1;
   }
@@ -164,6 +158,17 @@ class Decomposer {
     });
   }
 
+  /// Gives a tensor without axes logical axes like `axes`.
+  void copyAxes(const std::vector<IterDomain*>& axes, TensorView* tv, bool keep_reductions) {
+    std::vector<int32_t> logical;
+    for (const IterDomain* id : axes) {
+      if (id->isReduction() && !keep_reductions) continue;
+      logical.push_back(
+          tv->domain().newId(fusion_, tv, id->extent(), id->iterType(), id->expandedExtent()));
+    }
+    tv->domain().setLogical(std::move(logical));
+  }
+
   /// Makes the axes of a tensor anew, divided as they are, its reduction axes whole or left out.
   void rebuild(TensorView* tv, bool keep_reductions) {
     if (!tv->hasReduction()) return;
@@ -172,13 +177,7 @@ class Decomposer {
     const bool declared = tv->meshIsDeclared();
     const std::vector<IterDomain*> axes = tv->getLogicalDomain();
     tv->domain() = TensorDomain();
-    std::vector<int32_t> logical;
-    for (const IterDomain* id : axes) {
-      if (id->isReduction() && !keep_reductions) continue;
-      logical.push_back(
-          tv->domain().newId(fusion_, tv, id->extent(), id->iterType(), id->expandedExtent()));
-    }
-    tv->domain().setLogical(std::move(logical));
+    copyAxes(axes, tv, keep_reductions);
     if (!order.empty()) tv->setStrideOrder(order, "decompose-resharding");
     putState(tv, state);
     tv->setDeclared(declared);
@@ -238,21 +237,15 @@ class Decomposer {
 
   void requestReduction(Expr* expr, TensorView* out, const AxisChoice& choice, ParallelType p) {
     if (reducedAxis(out, p)) return;
-    const FactorMap& map = expr->factors();
-    const size_t operand = expr->inputs().size();
     std::vector<PathStep> path = choice.path;
-    for (size_t a = 0; a < map.numAxes(operand); ++a) {
-      const auto factors = map.axis(operand, a);
-      if (factors.size() != 1 || factors[0] != choice.factor) continue;
-      const int32_t root = out->domain().root()[a];
-      if (path.empty()) {  // the axis itself: what is left for each device is a sum over one
-                           // element
-        path.push_back({true, false, out->domain().id(root)->extent()});
-      }
-      if (replayPath(out, root, path, p)) return;
+    const int64_t axis = axisOfFactor(expr, expr->inputs().size(), choice.factor);
+    const int32_t root = axis < 0 ? -1 : out->domain().root()[static_cast<size_t>(axis)];
+    if (root >= 0 && path.empty()) {  // the axis itself: each device then sums over one element
+      path.push_back({true, false, out->domain().id(root)->extent()});
     }
-    fail(expr->op().name(), ": ", at(out), " is reduced over an axis that is divided over ", p,
-         " in a way that cannot be repeated on it. Use outer splits of whole axes.");
+    MESHFUSE_CHECK(root >= 0 && replayPath(out, root, path, p), expr->op().name(), ": ", at(out),
+                   " is reduced over an axis that is divided over ", p,
+                   " in a way that cannot be repeated on it. Use outer splits of whole axes.");
   }
 
   /// Operands that are added to the result would be added once per device: adds them afterwards.
@@ -404,19 +397,9 @@ class Decomposer {
   void noteCause(const Expr* expr) {
     cause_ = expr->cause();
     if (cause_) return;
-    cause_ = Cause{
-        .op = expr->op().name(), .tensor = expr->output(0)->name(), .reason = {}, .lines = {}};
-    const auto add = [&](const TensorView* tv) {
-      if (tv->annotationLoc().file >= 0) cause_->lines.push_back(tv->annotationLoc());
-    };
-    for (const TensorView* tv : expr->inputs()) add(tv);
-    for (const TensorView* tv : expr->outputs()) add(tv);
-    cause_->lines.push_back(expr->loc());
-    for (const ParallelType p : kDeviceTypes) {
-      if (auto reason = whyNotLocal(expr, p)) {
-        cause_->reason += concat(cause_->reason.empty() ? "" : "; ", *reason);
-      }
-    }
+    const auto axis = std::ranges::find_if(
+        kDeviceTypes, [&](ParallelType p) { return whyNotLocal(expr, p).has_value(); });
+    cause_ = causeOf(expr, axis == kDeviceTypes.end() ? ParallelType::DIDx : *axis, fusion_);
   }
 
   void inserted(Expr* expr) {

@@ -7,11 +7,6 @@
 namespace meshfuse {
 namespace {
 
-const TensorView* operandOf(const Expr* expr, size_t operand) {
-  const size_t inputs = expr->inputs().size();
-  return operand < inputs ? expr->input(operand) : expr->output(operand - inputs);
-}
-
 /// `path` on an axis of `extent`, as splits by a number of blocks that an axis whose outermost
 /// factor has `first` elements can be given too; nullopt when it is not made of such blocks.
 std::optional<std::vector<PathStep>> outermostBlocks(ScalarPool& pool, Scalar extent, Scalar first,
@@ -40,6 +35,20 @@ std::optional<std::vector<PathStep>> outermostBlocks(ScalarPool& pool, Scalar ex
 }
 
 }  // namespace
+
+const TensorView* operandOf(const Expr* expr, size_t operand) {
+  const size_t inputs = expr->inputs().size();
+  return operand < inputs ? expr->input(operand) : expr->output(operand - inputs);
+}
+
+int64_t axisOfFactor(const Expr* expr, size_t operand, int32_t factor) {
+  const FactorMap& map = expr->factors();
+  for (size_t axis = 0; axis < map.numAxes(operand); ++axis) {
+    const auto factors = map.axis(operand, axis);
+    if (factors.size() == 1 && factors[0] == factor) return static_cast<int64_t>(axis);
+  }
+  return -1;
+}
 
 std::vector<int32_t> mappedAxes(const Expr* expr, size_t operand) {
   const TensorDomain& domain = operandOf(expr, operand)->domain();

@@ -19,6 +19,12 @@ struct FactorPath {
   bool operator==(const FactorPath&) const = default;
 };
 
+/// Operand `operand` of an operation: inputs first, then results.
+const TensorView* operandOf(const Expr* expr, size_t operand);
+
+/// Axis, as in the factor map, of the operand that runs over `factor` alone; -1 when there is none.
+int64_t axisOfFactor(const Expr* expr, size_t operand, int32_t factor);
+
 /// Ids of the axes of operand `operand` in the order of the factor map: the logical axes of an
 /// input, reductions left out, or the root axes of a result.
 std::vector<int32_t> mappedAxes(const Expr* expr, size_t operand);

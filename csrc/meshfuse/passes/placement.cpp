@@ -20,6 +20,10 @@ bool apart(const std::vector<PathStep>& a, const std::vector<PathStep>& b) {
 
 }  // namespace
 
+bool sameDevices(const DeviceMesh& a, const DeviceMesh& b, ParallelType p) {
+  return a.hasParallelType(p) && b.hasParallelType(p) && a.size(p) == b.size(p);
+}
+
 Placement placementOf(const TensorView* tv, ParallelType p) {
   const auto axis = shardedAxis(tv, p);
   if (!axis) return {};

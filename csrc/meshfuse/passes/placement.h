@@ -35,6 +35,9 @@ struct MeshState {
   }
 };
 
+/// Whether both meshes have axis `p`, with as many devices.
+bool sameDevices(const DeviceMesh& a, const DeviceMesh& b, ParallelType p);
+
 /// Throws Error when an axis is divided through a merged one.
 Placement placementOf(const TensorView* tv, ParallelType p);
 MeshState stateOf(const TensorView* tv);

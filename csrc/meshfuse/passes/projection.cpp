@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/op_def.h>
+#include <meshfuse/passes/factor_path.h>
 #include <meshfuse/passes/projection.h>
 #include <meshfuse/schedule/sharding.h>
 
@@ -12,12 +13,11 @@ namespace {
 /// Builds the key of an axis by walking up to the axes that map to factors.
 class PathReader {
  public:
-  PathReader(const Expr* expr, const TensorView* tv, size_t operand, bool is_output)
+  PathReader(const Expr* expr, size_t operand)
       : expr_(expr),
-        tv_(tv),
+        tv_(operandOf(expr, operand)),
         operand_(operand),
-        mapped_(is_output ? tv->domain().root()
-                          : tv->domain().withoutReductions(tv->domain().logical())) {}
+        mapped_(mappedAxes(expr, operand)) {}
 
   /// nullopt: the axis leads to one that maps to no factor.
   std::optional<FactorSplit> read(int32_t id) {
@@ -81,11 +81,6 @@ class PathReader {
   std::vector<int32_t> mapped_;
 };
 
-std::string factorLabel(const Expr* expr, int32_t f) {
-  const std::string& label = expr->factors().factor(f).label;
-  return label.empty() ? concat("factor ", f) : label;
-}
-
 bool divides(const FactorSplit& split, int32_t factor) {
   return std::ranges::find(split.factors, factor) != split.factors.end();
 }
@@ -101,24 +96,26 @@ bool holdsFactor(const Expr* expr, size_t operand, int32_t factor) {
   return false;
 }
 
+OperandProjection projectOperand(const Expr* expr, size_t operand, ParallelType p) {
+  const TensorView* tv = operandOf(expr, operand);
+  const bool is_output = operand >= expr->inputs().size();
+  OperandProjection row{.tensor = tv, .is_output = is_output, .split = {}, .reduced = {}};
+  const bool one_device = tv->hasDeviceMesh() && tv->getDeviceMesh().hasParallelType(p) &&
+                          tv->getDeviceMesh().size(p) == 1;
+  if (one_device) return row;
+  PathReader reader(expr, operand);
+  if (const auto axis = shardedAxis(tv, p)) {
+    row.split = reader.read(axis->id);
+    row.divides_unmapped = !row.split.has_value() && !tv->domain().id(axis->id)->isBroadcast();
+  }
+  if (const auto axis = reducedAxis(tv, p); axis && is_output) row.reduced = reader.read(*axis);
+  return row;
+}
+
 std::vector<OperandProjection> project(const Expr* expr, ParallelType p) {
   std::vector<OperandProjection> rows;
-  const auto add = [&](const TensorView* tv, bool is_output) {
-    OperandProjection row{.tensor = tv, .is_output = is_output, .split = {}, .reduced = {}};
-    PathReader reader(expr, tv, rows.size(), is_output);
-    const bool one_device = tv->hasDeviceMesh() && tv->getDeviceMesh().hasParallelType(p) &&
-                            tv->getDeviceMesh().size(p) == 1;
-    if (const auto axis = shardedAxis(tv, p); axis && !one_device) {
-      row.split = reader.read(axis->id);
-      row.divides_unmapped = !row.split.has_value() && !tv->domain().id(axis->id)->isBroadcast();
-    }
-    if (const auto axis = reducedAxis(tv, p); axis && is_output && !one_device) {
-      row.reduced = reader.read(*axis);
-    }
-    rows.push_back(std::move(row));
-  };
-  for (const TensorView* tv : expr->inputs()) add(tv, false);
-  for (const TensorView* tv : expr->outputs()) add(tv, true);
+  const size_t operands = expr->inputs().size() + expr->outputs().size();
+  for (size_t o = 0; o < operands; ++o) rows.push_back(projectOperand(expr, o, p));
   return rows;
 }
 
@@ -128,7 +125,7 @@ std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p) {
   for (const OperandProjection& row : rows) {
     if (row.reduced) {
       return concat(row.tensor->name(), " asks for a reduction of '",
-                    factorLabel(expr, row.reduced->factors[0]), "' across ", axis);
+                    factorName(expr, row.reduced->factors[0]), "' across ", axis);
     }
     if (row.divides_unmapped) {
       return concat(row.tensor->name(), " splits an axis over ", axis,
@@ -139,7 +136,7 @@ std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p) {
     if (!row.split) continue;
     for (const int32_t f : row.split->factors) {
       if (expr->factors().factor(f).kind == FactorKind::Blocking) {
-        return concat(row.tensor->name(), " splits '", factorLabel(expr, f), "' over ", axis,
+        return concat(row.tensor->name(), " splits '", factorName(expr, f), "' over ", axis,
                       ", which ", expr->op().name(), " needs whole");
       }
       for (size_t o = 0; o < rows.size(); ++o) {
@@ -149,7 +146,7 @@ std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p) {
         const bool partial =
             other.is_output && expr->factors().factor(f).kind == FactorKind::Reduction;
         const std::string first =
-            concat(row.tensor->name(), " splits '", factorLabel(expr, f), "' over ", axis);
+            concat(row.tensor->name(), " splits '", factorName(expr, f), "' over ", axis);
         if (partial) {
           return concat(first, ", so each device has a part of the sum that ", other.tensor->name(),
                         " is");
@@ -157,7 +154,7 @@ std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p) {
         if (other.split && divides(*other.split, f)) {
           return concat(first, " in another way than ", other.tensor->name(), " does");
         }
-        return concat(first, ", ", other.tensor->name(), " holds '", factorLabel(expr, f),
+        return concat(first, ", ", other.tensor->name(), " holds '", factorName(expr, f),
                       "' unsplit");
       }
     }

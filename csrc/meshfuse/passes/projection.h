@@ -25,6 +25,10 @@ struct OperandProjection {
   std::optional<FactorSplit> reduced;  // output: its reduction axis is divided
 };
 
+/// What operand `operand` says, inputs counted first. Throws Error when a tensor has two axes on
+/// `p`.
+OperandProjection projectOperand(const Expr* expr, size_t operand, ParallelType p);
+
 /// One row per operand, inputs first.
 std::vector<OperandProjection> project(const Expr* expr, ParallelType p);
 

@@ -5,6 +5,7 @@
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/factor_path.h>
 #include <meshfuse/passes/pass.h>
+#include <meshfuse/passes/placement.h>
 #include <meshfuse/schedule/replay.h>
 
 #include <algorithm>
@@ -91,11 +92,6 @@ class Propagation {
     return true;
   }
 
-  static bool sameDevices(const TensorView* a, const TensorView* b, ParallelType p) {
-    const DeviceMesh &x = a->getDeviceMesh(), &y = b->getDeviceMesh();
-    return x.hasParallelType(p) && y.hasParallelType(p) && x.size(p) == y.size(p);
-  }
-
   // ---- forward: a result follows its operands, the first in order that is divided over the axis
 
   void spreadForward(Expr* expr) {
@@ -111,7 +107,7 @@ class Propagation {
         if (!from->hasDeviceMesh() || from->isCpuScalar()) continue;
         if (!out->hasDeviceMesh()) adoptMesh(out, from);
         for (const ParallelType p : kDeviceTypes) {
-          if (!sameDevices(from, out, p)) continue;
+          if (!sameDevices(from->getDeviceMesh(), out->getDeviceMesh(), p)) continue;
           const auto path = devicePath(expr, static_cast<size_t>(i), p, false);
           if (!path) continue;
           const size_t operand = expr->inputs().size() + o;
@@ -180,7 +176,8 @@ class Propagation {
   /// The division of operand `i` that goes with the way in which the result is divided.
   static Wish wishOf(const Expr* use, size_t i, ParallelType p) {
     const TensorView* out = mostParallel(use);
-    if (out == nullptr || !sameDevices(use->input(i), out, p)) return {};
+    if (out == nullptr || !sameDevices(use->input(i)->getDeviceMesh(), out->getDeviceMesh(), p))
+      return {};
     const auto o =
         static_cast<size_t>(std::ranges::find(use->outputs(), out) - use->outputs().begin());
     const size_t operand = use->inputs().size() + o;
