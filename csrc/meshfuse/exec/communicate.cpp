@@ -376,6 +376,7 @@ void communicate(const CommunicationStep& step, Communicator& comm,
   const auto inTeams = [&](auto run) {
     for (const Team& team : step.teams) run(TeamRun(step, comm, team, participants));
   };
+  if (step.isExchange()) return exchange(step, comm, participants, options);
   switch (step.info.kind) {
     case CommunicationKind::Broadcast:
       inTeams([&](TeamRun team) { team.broadcast(options); });
@@ -388,16 +389,6 @@ void communicate(const CommunicationStep& step, Communicator& comm,
       }
       return;
     }
-    case CommunicationKind::AllToAll:
-      if (step.in.axis == step.out.axis) return exchange(step, comm, participants, options);
-      return inTeams([](TeamRun team) { team.run(); });
-    case CommunicationKind::Gather:
-    case CommunicationKind::Scatter:
-    case CommunicationKind::SendRecv:
-      return exchange(step, comm, participants, options);
-    case CommunicationKind::LocalSlice:
-      if (step.info.between_meshes) return exchange(step, comm, participants, options);
-      return inTeams([](TeamRun team) { team.run(); });
     default:
       return inTeams([](TeamRun team) { team.run(); });
   }

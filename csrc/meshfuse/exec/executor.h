@@ -74,6 +74,13 @@ class FusionExecutorCache {
   /// Plans of an uneven program, one per local device.
   std::vector<std::shared_ptr<const Plan>> plansPerDevice(
       std::span<const std::vector<InputValue>> inputs, Communicator& comm);
+  /// The one plan of all local devices, whose inputs must fit it.
+  std::vector<std::shared_ptr<const Plan>> planForAll(
+      std::span<const std::vector<InputValue>> inputs, Communicator& comm);
+  static Team teamOf(const Communicator& comm);
+  /// Plans made for other devices are dropped.
+  void useTeam(const Team& team);
+  void dropPlans();
   std::shared_ptr<const Plan> planFor(std::span<const InputValue> inputs, Communicator& comm);
   /// The same; when it throws, the other ranks are told.
   std::shared_ptr<const Plan> planOrRefuse(std::span<const InputValue> inputs, Communicator& comm);

@@ -39,12 +39,27 @@ std::shared_ptr<const Fusion> FusionExecutorCache::compiledLocked() {
   if (compiled_ != nullptr && compiled_version_ == fusion_->version()) return compiled_;
   checkRunnable(*fusion_);
   std::shared_ptr<const Fusion> now = runPipelineWithDumps(*fusion_);
-  plans_.clear();
-  per_device_.clear();
-  index_.clear();
+  dropPlans();
   compiled_ = std::move(now);
   compiled_version_ = fusion_->version();
   return compiled_;
+}
+
+void FusionExecutorCache::dropPlans() {
+  plans_.clear();
+  per_device_.clear();
+  index_.clear();
+}
+
+FusionExecutorCache::Team FusionExecutorCache::teamOf(const Communicator& comm) {
+  const auto devices = comm.localRanks();
+  return {comm.size(), static_cast<int64_t>(devices.size()), devices[0]};
+}
+
+void FusionExecutorCache::useTeam(const Team& team) {
+  if (team == team_) return;
+  dropPlans();
+  team_ = team;
 }
 
 std::shared_ptr<const Plan> FusionExecutorCache::find(std::span<const InputValue> inputs,
@@ -66,16 +81,11 @@ std::shared_ptr<const Plan> FusionExecutorCache::find(std::span<const InputValue
 
 std::shared_ptr<const Plan> FusionExecutorCache::planFor(std::span<const InputValue> inputs,
                                                          Communicator& comm) {
-  const Team team{comm.size(), static_cast<int64_t>(comm.localRanks().size()),
-                  comm.localRanks()[0]};
+  const Team team = teamOf(comm);
   const std::lock_guard lock(mutex_);
   if (auto plan = find(inputs, team)) return plan;
   std::shared_ptr<const Fusion> compiled = compiledLocked();
-  if (!(team == team_)) {
-    plans_.clear();
-    index_.clear();
-    team_ = team;
-  }
+  useTeam(team);
   auto plan =
       compile(std::move(compiled), inputs, Signature(inputs), comm.localRanks(), comm.size());
   ++stats_.compiles;
@@ -110,15 +120,9 @@ std::vector<at::Tensor> FusionExecutorCache::run(std::vector<InputValue> inputs)
 std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
     std::span<const std::vector<InputValue>> inputs, Communicator& comm) {
   const auto devices = comm.localRanks();
-  const Team team{comm.size(), static_cast<int64_t>(devices.size()), devices[0]};
   const std::lock_guard lock(mutex_);
   std::shared_ptr<const Fusion> compiled = compiledLocked();
-  if (!(team == team_)) {
-    plans_.clear();
-    per_device_.clear();
-    index_.clear();
-    team_ = team;
-  }
+  useTeam(teamOf(comm));
   per_device_.resize(devices.size());
   for (size_t r = 0; r < devices.size(); ++r) {
     if (per_device_[r] != nullptr && per_device_[r]->signature.matches(inputs[r])) continue;
@@ -158,28 +162,25 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
                  " lists of inputs were given for ", devices.size(),
                  " devices. Give one list per device.");
   RunProbe probe(fusion_id_, devices[0], inputs);
-  if (fusion_->uneven) {
-    const auto plans = plansPerDevice(inputs, comm);
-    std::vector<const Plan*> list;
-    for (const auto& plan : plans) list.push_back(plan.get());
-    if (list[0]->has_dynamic_scalars) checkScalars(inputs, devices);
-    probe.planned();
-    auto outputs = Executor::run(list, comm, inputs, stats_);
-    probe.finish(outputs);
-    return outputs;
-  }
-  const std::vector<InputValue> representative = representativeInputs(inputs, comm);
-  const auto plan = planFor(representative, comm);
-  for (size_t r = 0; r < inputs.size(); ++r) {
-    if (!plan->signature.matches(inputs[r]))
-      checkAgreement(*plan, representative, inputs[r], devices[r]);
-  }
-  if (plan->has_dynamic_scalars) checkScalars(inputs, devices);
-  const Plan* const plans[] = {plan.get()};
+  const auto plans = fusion_->uneven ? plansPerDevice(inputs, comm) : planForAll(inputs, comm);
+  if (plans[0]->has_dynamic_scalars) checkScalars(inputs, devices);
+  std::vector<const Plan*> list;
+  for (const auto& plan : plans) list.push_back(plan.get());
   probe.planned();
-  auto outputs = Executor::run(plans, comm, inputs, stats_);
+  auto outputs = Executor::run(list, comm, inputs, stats_);
   probe.finish(outputs);
   return outputs;
+}
+
+std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::planForAll(
+    std::span<const std::vector<InputValue>> inputs, Communicator& comm) {
+  const std::vector<InputValue> representative = representativeInputs(inputs, comm);
+  auto plan = planFor(representative, comm);
+  for (size_t r = 0; r < inputs.size(); ++r) {
+    if (!plan->signature.matches(inputs[r]))
+      checkAgreement(*plan, representative, inputs[r], comm.localRanks()[r]);
+  }
+  return {std::move(plan)};
 }
 
 void FusionExecutorCache::checkScalars(std::span<const std::vector<InputValue>> inputs,
@@ -247,8 +248,7 @@ void FusionExecutorCache::checkAgreement(const Plan& plan,
 
 bool FusionExecutorCache::isCompiled(std::span<const InputValue> inputs) {
   Communicator& comm = Communicator::instance();
-  const Team team{comm.size(), static_cast<int64_t>(comm.localRanks().size()),
-                  comm.localRanks()[0]};
+  const Team team = teamOf(comm);
   const std::lock_guard lock(mutex_);
   return find(inputs, team) != nullptr;
 }

@@ -43,8 +43,9 @@ class PlanBuilder {
     for (const FusionOutput& output : fusion_.outputs()) addOutput(output);
     freeSlots();
     plan_->evaluator = evaluator();
-    if (devices_.size() == 1)
+    if (devices_.size() == 1 && device_count_ > 1) {
       plan_->agreement = makePlanAgreement(fusion_, evaluator(), devices_[0]);
+    }
     return std::move(plan_);
   }
 
@@ -211,10 +212,9 @@ class PlanBuilder {
 
   /// Whether the result is in the communication's own memory on every device.
   static bool hasOwnMemory(const std::optional<CommunicationStep>& step) {
-    if (!step) return false;
-    const bool exchanges = step->in.axis == step->out.axis;
-    return step->info.kind == CommunicationKind::AllGather ||
-           (step->info.kind == CommunicationKind::AllToAll && !exchanges);
+    return step && !step->isExchange() &&
+           (step->info.kind == CommunicationKind::AllGather ||
+            step->info.kind == CommunicationKind::AllToAll);
   }
 
   bool knows(const TensorView* tv) const {
@@ -269,9 +269,9 @@ class PlanBuilder {
       step.in = digitOf(in, p);
     }
     step.out = digitOf(out, p);
-    const bool one_axis =
-        step.info.kind == CommunicationKind::AllToAll && step.in.axis == step.out.axis;
-    if (one_axis) step.pieces = planExchange(in, out, evaluator().globalShape(in), lookup());
+    if (step.isExchange()) {
+      step.pieces = planExchange(in, out, evaluator().globalShape(in), lookup());
+    }
   }
 
   /// Sizes on one device around the digit that tells devices apart on `p`.

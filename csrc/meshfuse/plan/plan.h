@@ -38,7 +38,16 @@ struct CommunicationStep {
   ShardDigit in, out;         // AllGather: in; LocalSlice, ReduceScatter: out; AllToAll: both
   int64_t partial_axis = -1;  // reductions: the operand's axis of the partial results
   int64_t root = -1;          // Reduce: place in the first team
-  std::vector<Piece> pieces;  // of an exchange: between meshes, or of two digits on one axis
+  std::vector<Piece> pieces;  // of an exchange
+
+  /// Whether pieces go from device to device, rather than buffers through a collective of teams:
+  /// between meshes, and from one digit of an axis to another.
+  bool isExchange() const {
+    if (info.kind == CommunicationKind::AllToAll && !info.between_meshes)
+      return in.axis == out.axis;
+    return info.between_meshes && info.kind != CommunicationKind::Broadcast &&
+           info.kind != CommunicationKind::Reduce;
+  }
 };
 
 struct Step {
