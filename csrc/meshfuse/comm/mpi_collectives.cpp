@@ -282,13 +282,22 @@ void MpiCommunicator::runReduction(const CollectiveCall& call, ReduceKind kind,
   });
 }
 
+namespace {
+
+/// Elements that a member reduces in one round.
+int64_t elementsOfRound(const at::Tensor& in) {
+  return std::max(kRoundBytes / static_cast<int64_t>(in.element_size()), int64_t{1});
+}
+
+}  // namespace
+
 void MpiCommunicator::runAllReduce(const CollectiveCall& call, ReduceKind kind) {
   const int64_t n = call.team.size(), total = call.in[0].numel();
   const auto width = static_cast<int64_t>(call.in[0].element_size());
   if (total * width * (n - 1) <= kShortReduction)
     return runReduction(call, kind,
                         {.share = [&](int64_t, int64_t) { return std::pair{int64_t{0}, total}; }});
-  const int64_t window = std::max(kRoundBytes / width, int64_t{1}) * n;
+  const int64_t window = elementsOfRound(call.in[0]) * n;
   runReduction(call, kind,
                {.share =
                     [&](int64_t place, int64_t round) {
@@ -302,8 +311,7 @@ void MpiCommunicator::runAllReduce(const CollectiveCall& call, ReduceKind kind) 
 
 void MpiCommunicator::runReduceScatter(const CollectiveCall& call, ReduceKind kind) {
   const int64_t chunk = call.out[0].numel();
-  const int64_t window =
-      std::max(kRoundBytes / static_cast<int64_t>(call.in[0].element_size()), int64_t{1});
+  const int64_t window = elementsOfRound(call.in[0]);
   runReduction(call, kind,
                {.share =
                     [&](int64_t place, int64_t round) {
@@ -316,8 +324,7 @@ void MpiCommunicator::runReduceScatter(const CollectiveCall& call, ReduceKind ki
 
 void MpiCommunicator::runReduce(const CollectiveCall& call, int64_t root, ReduceKind kind) {
   const int64_t total = call.in[0].numel();
-  const int64_t window =
-      std::max(kRoundBytes / static_cast<int64_t>(call.in[0].element_size()), int64_t{1});
+  const int64_t window = elementsOfRound(call.in[0]);
   runReduction(call, kind,
                {.share =
                     [&](int64_t place, int64_t round) {
