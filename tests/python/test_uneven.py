@@ -117,26 +117,26 @@ def test_two_mesh_axes_and_two_meshes():
             assert torch.equal(sim.local(device=device), want)
 
 
-def test_sizes_must_be_declared():
+def halves(extent: int) -> FusionDefinition:
+    """Return relu of [extent, 3], its first axis cut over two devices; -1: not declared."""
     with FusionDefinition(uneven=True) as fd:
-        t = fd.define_tensor([-1, 3])
+        t = fd.define_tensor([extent, 3])
         fd.add_output(fd.ops.relu(t))
         place(DeviceMesh(range(2)), t)
         shard(t, 0, 2)
+    return fd
+
+
+def test_sizes_must_be_declared():
     with meshfuse.simulate(2) as sim:
         with pytest.raises(meshfuse.Error, match=r"axis 0 of T0 .*uneven.*declare the size"):
-            sim.execute(fd, [[ramp(3, 3)], [ramp(2, 3)]])
+            sim.execute(halves(-1), [[ramp(3, 3)], [ramp(2, 3)]])
 
 
 def test_wrong_chunk_is_refused():
-    with FusionDefinition(uneven=True) as fd:
-        t = fd.define_tensor([5, 3])
-        fd.add_output(fd.ops.relu(t))
-        place(DeviceMesh(range(2)), t)
-        shard(t, 0, 2)
     with meshfuse.simulate(2) as sim:
         with pytest.raises(meshfuse.Error, match=r"T0.*\[2, 3\].*\[3, 3\]"):
-            sim.execute(fd, [[ramp(2, 3)], [ramp(3, 3)]])
+            sim.execute(halves(5), [[ramp(2, 3)], [ramp(3, 3)]])
 
 
 def test_half_partial_sums_that_overflow_alone():
