@@ -40,6 +40,11 @@ void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t posi
 /// mesh gets size 0 on every sharded axis. Throws Error when `tv` has no mesh or does not divide
 /// evenly.
 at::Tensor shardTensor(const at::Tensor& global, const TensorView* tv, int64_t device);
+/// Places in the global tensor, whose sizes are `global`, of the elements along `axis` of the part
+/// that `device` holds; empty when it holds none. Throws Error when an axis is divided through a
+/// merged one: places along one axis then depend on the others.
+std::vector<int64_t> globalPositions(const TensorView* tv, std::span<const int64_t> global,
+                                     int64_t axis, int64_t device);
 /// Outer block of `axis` over the flattened mesh.
 at::Tensor shardTensor1D(const at::Tensor& global, int64_t axis, const DeviceMesh& mesh,
                          int64_t device);

@@ -183,6 +183,28 @@ at::Tensor shardTensor(const at::Tensor& global, const TensorView* tv, int64_t d
   return dense(toLogical(devicePart(global, tv, device), tv, shape), global, tv);
 }
 
+std::vector<int64_t> globalPositions(const TensorView* tv, std::span<const int64_t> global,
+                                     int64_t axis, int64_t device) {
+  std::vector<int64_t> sizes(global.size(), 1);
+  sizes[static_cast<size_t>(axis)] = -1;
+  const at::Tensor line = at::arange(global[static_cast<size_t>(axis)], at::kLong).view(sizes);
+  at::Tensor part = line.expand(c10::IntArrayRef(global.data(), global.size()));
+  if (tv->hasDeviceMesh() && isSharded(tv)) {
+    MESHFUSE_CHECK(!mergesOnPath(tv), "execute: an axis of ", at(tv),
+                   " is divided over devices through a merged axis, and its elements are numbered. "
+                   "Split one of the axes instead of the merged one.");
+    const std::vector<int64_t> shape(global.begin(), global.end());
+    part = toLogical(devicePart(part, tv, device), tv, shape);
+  }
+  if (part.numel() == 0) return {};
+  for (int64_t i = 0; i < part.dim(); ++i) {
+    if (i != axis) part = part.narrow(i, 0, 1);
+  }
+  part = part.contiguous();
+  const auto* first = part.const_data_ptr<int64_t>();
+  return {first, first + part.numel()};
+}
+
 at::Tensor shardTensor1D(const at::Tensor& global, int64_t axis, const DeviceMesh& mesh,
                          int64_t device) {
   const int64_t n = global.dim();

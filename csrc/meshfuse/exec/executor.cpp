@@ -8,7 +8,9 @@
 #include <meshfuse/ops/torch_types.h>
 
 #include <algorithm>
+#include <mutex>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -68,14 +70,18 @@ class DeviceRun {
     }
   }
 
-  void step(const Step& step, const ExpressionEvaluator* scalars) {
+  /// `drawn`: values of step.drawn, the same on all devices.
+  void step(const Step& step, const ExpressionEvaluator* scalars, std::span<const int64_t> drawn) {
     if (!plan_.every_device_runs && step.mesh != nullptr && !step.mesh->has(device_)) return;
-    const Operands operands(slots_.data(), step.in, step.out);
-    if (step.dynamic_scalars.empty()) [[likely]] {
+    const Operands operands(slots_.data(), step.in, step.out, device_);
+    if (step.dynamic_scalars.empty() && drawn.empty()) [[likely]] {
       evaluate(step, step.call, operands);
     } else {
       OpCall call = step.call;
-      Executor::setValues(call, step.dynamic_scalars, *scalars);
+      if (!step.dynamic_scalars.empty()) {
+        Executor::setValues(call, step.dynamic_scalars, *scalars);
+      }
+      Executor::setDrawn(call, step.drawn, drawn);
       evaluate(step, call, operands);
     }
     for (const Slot s : step.free_after) slot(s).reset();
@@ -174,12 +180,27 @@ class DeviceRun {
 
 namespace {
 
+/// Values for the parameters that a step has drawn anew at every execution.
+std::vector<int64_t> draw(size_t count) {
+  if (count == 0) return {};
+  const at::Generator generator = at::detail::getDefaultCPUGenerator();
+  auto* const source = at::check_generator<at::CPUGeneratorImpl>(generator);
+  const std::lock_guard lock(source->mutex_);
+  std::vector<int64_t> values;
+  // 53 bits: enough to tell executions apart, and a number that every program can write down.
+  for (size_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<int64_t>(source->random64() >> 11));
+  }
+  return values;
+}
+
 /// One step on all local devices.
 void runStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
              const ExpressionEvaluator* scalars) {
   const Step& step = runs[0]->stepAt(index);
   if (!step.communication) {
-    for (DeviceRun* run : runs) run->step(run->stepAt(index), scalars);
+    const std::vector<int64_t> drawn = draw(step.drawn.size());
+    for (DeviceRun* run : runs) run->step(run->stepAt(index), scalars, drawn);
     return;
   }
   comm.agree();
@@ -225,12 +246,21 @@ void runSteps(const Plan& plan, Communicator& comm, std::span<DeviceRun* const> 
 void Executor::setValues(OpCall& call, std::span<const size_t> params,
                          const ExpressionEvaluator& scalars) {
   for (const size_t p : params) {
-    const auto value = scalars.evaluateValue(call.scalar(p));
-    MESHFUSE_CHECK(value, call.op().name(), ": the value of ",
-                   toString(call.fusion(), call.scalar(p)),
+    std::optional<Scalar> unknown;
+    const auto lookup = [&](Scalar s) {
+      const auto value = scalars.evaluateValue(s);
+      if (!value) unknown = s;
+      return value;
+    };
+    MESHFUSE_CHECK(call.bindScalar(p, lookup), call.op().name(), ": the value of ",
+                   toString(call.fusion(), unknown.value_or(Scalar{})),
                    " is not known. Add the scalar to the inputs.");
-    call.values_[p] = *value;
   }
+}
+
+void Executor::setDrawn(OpCall& call, std::span<const size_t> params,
+                        std::span<const int64_t> values) {
+  for (size_t i = 0; i < params.size(); ++i) call.values_[params[i]] = values[i];
 }
 
 std::vector<std::vector<at::Tensor>> Executor::run(std::span<const Plan* const> plans,

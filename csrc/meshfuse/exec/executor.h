@@ -33,6 +33,8 @@ class Executor {
   friend class DeviceRun;
   static void setValues(OpCall& call, std::span<const size_t> params,
                         const ExpressionEvaluator& scalars);
+  static void setDrawn(OpCall& call, std::span<const size_t> params,
+                       std::span<const int64_t> values);
 };
 
 /// A program with its compiled plans. Calls from several threads are safe.

@@ -41,6 +41,25 @@ OpCall::OpCall(Fusion& fusion, const OpDef& op, std::vector<Arg> args)
   appendTensors(tensors_, args_);
 }
 
+bool OpCall::bindScalar(size_t param,
+                        const std::function<std::optional<ScalarValue>(Scalar)>& lookup) {
+  if (const auto* s = std::get_if<Scalar>(&args_[param])) {
+    const auto value = lookup(*s);
+    if (value) values_[param] = *value;
+    return value.has_value();
+  }
+  if (const auto* list = std::get_if<std::vector<Scalar>>(&args_[param])) {
+    std::vector<int64_t> values;
+    for (const Scalar s : *list) {
+      const auto value = lookup(s);
+      if (!value) return false;
+      values.push_back(toInt(*value));
+    }
+    integers_[param] = std::move(values);
+  }
+  return true;
+}
+
 std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args) {
   MESHFUSE_ASSERT(args.size() == op.cachedInfo().params.size(), op.name(), " got ", args.size(),
                   " arguments for ", op.cachedInfo().params.size(), " parameters");
@@ -49,7 +68,8 @@ std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args) 
     MESHFUSE_CHECK(tv->fusion() == &fusion, op.name(), ": ", at(tv),
                    " belongs to another definition. Use tensors of the definition that is open.");
   }
-  if (call.tensors().empty()) {
+  if (std::vector<Val> composed = op.compose(call); !composed.empty()) return composed;
+  if (call.tensors().empty() && !op.cachedInfo().creates) {
     const Scalar result = op.onScalars(call);
     MESHFUSE_CHECK(result, op.name(), ": all operands are scalars, and ", op.name(),
                    " is not defined on scalars alone. Give at least one tensor.");
@@ -58,10 +78,10 @@ std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args) 
   ConstraintScope constraints;
   op.validate(call);
   FactorMap map = op.factors(call);
-  const DataType dtype = op.dtype(call);
   std::vector<TensorView*> outputs;
-  for (size_t i = call.tensors().size(); i < map.numOperands(); ++i) {
-    outputs.push_back(makeOutput(fusion, map, i, dtype));
+  const size_t inputs = call.tensors().size();
+  for (size_t i = inputs; i < map.numOperands(); ++i) {
+    outputs.push_back(makeOutput(fusion, map, i, op.resultType(call, i - inputs)));
   }
   fusion.newExpr(&op, call.args(), call.tensors(), outputs, std::move(map), constraints.take());
   op.finish(call, outputs);

@@ -17,7 +17,7 @@ struct Term {
 
 struct Formula {
   std::vector<Term> operands;
-  Term result;
+  std::vector<Term> results;
   std::vector<int> blocking;
 };
 
@@ -34,13 +34,13 @@ Formula parse(std::string_view text) {
     } else if (text[i] == '!') {
       formula.blocking.push_back(term.letters.back());
     } else if (text[i] == ',' || i == arrow) {
-      formula.operands.push_back(std::exchange(term, {}));
+      (i <= arrow ? formula.operands : formula.results).push_back(std::exchange(term, {}));
       if (i == arrow) ++i;
     } else {
       term.letters.push_back(text[i]);
     }
   }
-  formula.result = std::move(term);
+  formula.results.push_back(std::move(term));
   return formula;
 }
 
@@ -58,6 +58,19 @@ std::vector<int> expand(const OpCall& call, const Term& term, size_t operand, in
       continue;
     }
     for (int64_t i = ndim - named; i-- > 0;) labels.push_back(kEllipsis + static_cast<int>(i));
+  }
+  return labels;
+}
+
+/// Labels of all axes of a result whose "..." has `widest` axes.
+std::vector<int> expandResult(const Term& term, int widest) {
+  std::vector<int> labels;
+  for (const int letter : term.letters) {
+    if (letter != kEllipsis) {
+      labels.push_back(letter);
+      continue;
+    }
+    for (int i = widest; i-- > 0;) labels.push_back(kEllipsis + i);
   }
   return labels;
 }
@@ -85,19 +98,22 @@ FactorMap einsum(const OpCall& call, std::string_view text) {
       if (label >= kEllipsis) widest = std::max(widest, label - kEllipsis + 1);
     }
   }
-  std::vector<int> result;
-  for (const int letter : formula.result.letters) {
-    if (letter != kEllipsis) {
-      result.push_back(letter);
-      continue;
-    }
-    for (int i = widest; i-- > 0;) result.push_back(kEllipsis + i);
+  std::vector<std::vector<int>> results;
+  int named = 0;  // axes of a result after its "..."
+  for (const Term& term : formula.results) {
+    results.push_back(expandResult(term, widest));
+    const auto dots = std::ranges::find(term.letters, kEllipsis);
+    if (dots == term.letters.end()) continue;
+    named = std::max(named, static_cast<int>(term.letters.end() - dots) - 1);
   }
-
-  const auto dots = std::ranges::find(formula.result.letters, kEllipsis);
-  const int named = dots == formula.result.letters.end()
-                        ? 0
-                        : static_cast<int>(formula.result.letters.end() - dots) - 1;
+  const auto isBlocking = [&](int label) {
+    return std::ranges::find(formula.blocking, label) != formula.blocking.end();
+  };
+  const auto inResult = [&](int label) {
+    return std::ranges::any_of(results, [&](const std::vector<int>& result) {
+      return std::ranges::find(result, label) != result.end();
+    });
+  };
   FactorBuilder builder(call);
   std::vector<std::optional<int32_t>> factor_of(order.size());
   for (size_t l = 0; l < order.size(); ++l) {
@@ -106,23 +122,23 @@ FactorMap einsum(const OpCall& call, std::string_view text) {
       const auto it = std::ranges::find(operand, order[l]);
       axes.push_back(it == operand.end() ? -1 : it - operand.begin());
     }
-    FactorKind kind = FactorKind::Parallel;
-    if (std::ranges::find(result, order[l]) == result.end()) kind = FactorKind::Reduction;
-    if (std::ranges::find(formula.blocking, order[l]) != formula.blocking.end()) {
-      kind = FactorKind::Blocking;
-    }
+    FactorKind kind = inResult(order[l]) ? FactorKind::Parallel : FactorKind::Reduction;
+    if (isBlocking(order[l])) kind = FactorKind::Blocking;
     factor_of[l] = builder.factor(kind, axes, labelText(order[l], named));
   }
-  for (const int label : result) {
-    const auto it = std::ranges::find(order, label);
-    MESHFUSE_ASSERT(it != order.end(), "result letter '", labelText(label, named),
-                    "' is in no operand");
-    builder.resultAxis(factor_of[static_cast<size_t>(it - order.begin())]);
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (r > 0) builder.nextResult();
+    for (const int label : results[r]) {
+      const auto it = std::ranges::find(order, label);
+      MESHFUSE_ASSERT(it != order.end(), "result letter '", labelText(label, named),
+                      "' is in no operand");
+      builder.resultAxis(factor_of[static_cast<size_t>(it - order.begin())]);
+    }
   }
   for (size_t l = 0; l < order.size(); ++l) {
-    const bool in_result = std::ranges::find(result, order[l]) != result.end();
-    const bool blocking = std::ranges::find(formula.blocking, order[l]) != formula.blocking.end();
-    if (!in_result && !blocking && factor_of[l]) builder.resultAxis(factor_of[l]);
+    if (!inResult(order[l]) && !isBlocking(order[l]) && factor_of[l]) {
+      builder.resultAxis(factor_of[l]);
+    }
   }
   return builder.build();
 }

@@ -72,9 +72,17 @@ int32_t FactorBuilder::freshFactor(FactorKind kind, Scalar extent, std::string l
   return map_.addFactor(kind, extent, std::move(label));
 }
 
+void FactorBuilder::operandAxis(size_t operand, int64_t axis, std::vector<int32_t> factors) {
+  operands_[operand][static_cast<size_t>(axis)].factors = std::move(factors);
+}
+
 void FactorBuilder::resultAxis(std::optional<int32_t> factor) {
-  result_.emplace_back();
-  if (factor) result_.back().factors.push_back(*factor);
+  results_.back().emplace_back();
+  if (factor) results_.back().back().factors.push_back(*factor);
+}
+
+void FactorBuilder::resultAxis(std::vector<int32_t> factors) {
+  results_.back().push_back({std::move(factors)});
 }
 
 FactorMap FactorBuilder::build() {
@@ -83,7 +91,7 @@ FactorMap FactorBuilder::build() {
     for (const OperandAxis& axis : axes) map_.addAxis(axis.factors);
   };
   for (const auto& axes : operands_) append(axes);
-  append(result_);
+  for (const auto& axes : results_) append(axes);
   return std::move(map_);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <meshfuse/ir/fusion.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,6 +52,7 @@ struct OpInfo {
   std::vector<Param> params;
   std::string doc;
   bool is_view = false;  // the local result may share memory with the first tensor
+  bool creates = false;  // makes tensors from scalars alone
   std::vector<std::string> results = {"out"};  // names of the results, for stubs and docs
 };
 
@@ -91,9 +93,25 @@ class OpCall {
   // ---- at evaluation
   /// Value of the scalar argument at `param`.
   const ScalarValue& value(size_t param) const { return values_[param]; }
+  /// Values of the list of integer scalars at `param`.
+  const std::vector<int64_t>& integers(size_t param) const { return integers_[param]; }
+  /// Places in the global tensor of the elements along `axis` of result `i` that `device` holds;
+  /// for ops that ask for them (OpDef::usesPositions).
+  std::vector<int64_t> positions(size_t i, int64_t axis, int64_t device) const {
+    return positions_(i, axis, device);
+  }
+  /// Sizes of the whole of result `i`; for the same ops.
+  const std::vector<int64_t>& globalSizes(size_t i) const { return global_sizes_[i]; }
+  /// Where results are made when no operand says it: torch's number of the kind of device, and the
+  /// device of that kind, -1 for its default.
+  int8_t deviceType() const { return device_type_; }
+  int8_t deviceIndex() const { return device_index_; }
   /// Layout that result `i` must have on this device. An op may compute straight into it.
   const Layout& want(size_t i) const { return want_[i]; }
   DataType resultType(size_t i) const { return result_types_[i]; }
+
+  /// Looks up the scalars of argument `param`; false when a value is not known (yet).
+  bool bindScalar(size_t param, const std::function<std::optional<ScalarValue>(Scalar)>& lookup);
 
  private:
   friend class PlanBuilder;
@@ -103,6 +121,10 @@ class OpCall {
   std::vector<Arg> args_;
   std::vector<TensorView*> tensors_;
   std::vector<ScalarValue> values_;  // one per parameter, at evaluation
+  std::vector<std::vector<int64_t>> integers_;
+  std::function<std::vector<int64_t>(size_t, int64_t, int64_t)> positions_;
+  std::vector<std::vector<int64_t>> global_sizes_;
+  int8_t device_type_ = 0, device_index_ = -1;
   std::vector<Layout> want_;
   std::vector<DataType> result_types_;
 };
@@ -110,15 +132,19 @@ class OpCall {
 /// Local tensors of one evaluation: the tensor arguments in order, and the places of the results.
 class Operands {
  public:
-  Operands(at::Tensor* slots, std::span<const int32_t> in, std::span<const int32_t> out)
-      : slots_(slots), in_(in), out_(out) {}
+  Operands(at::Tensor* slots, std::span<const int32_t> in, std::span<const int32_t> out,
+           int64_t device)
+      : slots_(slots), in_(in), out_(out), device_(device) {}
   size_t size() const { return in_.size(); }
+  /// The mesh's number of the device that evaluates.
+  int64_t device() const { return device_; }
   const at::Tensor& operator[](size_t i) const;
   at::Tensor& out(size_t i = 0) const;
 
  private:
   at::Tensor* slots_;
   std::span<const int32_t> in_, out_;
+  int64_t device_;
 };
 
 struct OpDef {
@@ -133,6 +159,16 @@ struct OpDef {
   virtual void evaluate(const OpCall& call, const Operands& operands) const = 0;
   /// Element type of the results. Default: the type of the first tensor.
   virtual DataType dtype(const OpCall& call) const;
+  /// Element type of result `i`, for ops whose results differ in that. Default: dtype().
+  virtual DataType resultType(const OpCall& call, size_t i) const;
+  /// For ops that are made of other ops: adds these to the definition and returns the results.
+  /// Default: none, the op itself is added.
+  virtual std::vector<Val> compose(const OpCall& call) const;
+  /// Whether evaluate() asks for OpCall::positions.
+  virtual bool usesPositions() const { return false; }
+  /// Integer parameters that, where the call leaves them out, get a value drawn from torch's
+  /// default CPU generator at every execution.
+  virtual std::vector<size_t> drawnParams() const { return {}; }
   /// How partial results over a Reduction factor combine.
   virtual ReduceKind reduceKind() const { return ReduceKind::Sum; }
   /// Operands in the order in which propagation asks them. Default: most device axes first.
@@ -171,11 +207,17 @@ std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args);
 /// The same in the current Fusion, by name.
 std::vector<Val> callOp(std::string_view name, std::vector<Arg> args);
 
+/// An op that is a composition of others (OpDef::compose) and never stands in a program itself.
+struct ComposedOp : OpDef {
+  FactorMap factors(const OpCall& call) const final;
+  void evaluate(const OpCall& call, const Operands& operands) const final;
+};
+
 /// Builds the factor map of a formula such as "...mk,...kn->...mn" for the tensor arguments of
-/// `call`, in order. A letter is a factor; "..." are axes aligned from the right that broadcast; a
-/// letter absent from the result is a Reduction; "k!" is Blocking. Axes of static size 1 map to no
-/// factor. Reduction axes are appended to the result in order of appearance. Throws Error when two
-/// constant extents of one factor differ.
+/// `call`, in order; several results are separated by commas. A letter is a factor; "..." are axes
+/// aligned from the right that broadcast; a letter absent from the results is a Reduction; "k!" is
+/// Blocking. Axes of static size 1 map to no factor. Reduction axes are appended to the (single)
+/// result in order of appearance. Throws Error when two constant extents of one factor differ.
 FactorMap einsum(const OpCall& call, std::string_view formula);
 
 /// Extents that a factor map has found equal only if sizes turn out so; collected while factors()
@@ -202,8 +244,13 @@ class FactorBuilder {
   std::optional<int32_t> factor(FactorKind kind, std::span<const int64_t> axes, std::string label);
   /// A factor of a given extent that is in no operand yet.
   int32_t freshFactor(FactorKind kind, Scalar extent, std::string label);
-  /// Appends an axis to the (single) result.
+  /// The factors of an axis of an operand that runs over several, major first.
+  void operandAxis(size_t operand, int64_t axis, std::vector<int32_t> factors);
+  /// Begins the next result; the first one is begun already.
+  void nextResult() { results_.emplace_back(); }
+  /// Appends an axis to the result begun last.
   void resultAxis(std::optional<int32_t> factor);
+  void resultAxis(std::vector<int32_t> factors);
   FactorMap build();
 
  private:
@@ -212,7 +259,7 @@ class FactorBuilder {
     std::vector<int32_t> factors;
   };
   std::vector<std::vector<OperandAxis>> operands_;
-  std::vector<OperandAxis> result_;
+  std::vector<std::vector<OperandAxis>> results_{1};
   FactorMap map_;
 };
 

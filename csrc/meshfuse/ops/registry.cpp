@@ -65,6 +65,8 @@ std::vector<const OpDef*> registeredOps() {
 
 DataType OpDef::dtype(const OpCall& call) const { return call.tensors().at(0)->dtype(); }
 
+DataType OpDef::resultType(const OpCall& call, size_t) const { return dtype(call); }
+
 std::vector<int> OpDef::referenceOrder(const OpCall& call) const {
   const auto& tensors = call.tensors();
   std::vector<int> order(tensors.size());
@@ -87,6 +89,16 @@ std::vector<int> OpDef::referenceOrder(const OpCall& call) const {
 void OpDef::validate(const OpCall&) const {}
 std::vector<TensorView*> OpDef::withoutAddends(const OpCall&) const { return {}; }
 Scalar OpDef::onScalars(const OpCall&) const { return {}; }
+std::vector<Val> OpDef::compose(const OpCall&) const { return {}; }
+
+FactorMap ComposedOp::factors(const OpCall&) const {
+  MESHFUSE_ASSERT(false, "the op ", name(), " stands in a program, but it is made of other ops");
+  return {};
+}
+void ComposedOp::evaluate(const OpCall&, const Operands&) const {
+  MESHFUSE_ASSERT(false, "the op ", name(), " stands in a program, but it is made of other ops");
+}
+
 void OpDef::finish(const OpCall&, std::span<TensorView* const>) const {}
 
 }  // namespace meshfuse

@@ -35,6 +35,12 @@ int64_t positionOfFactor(const Expr* expr, size_t o, int32_t factor) {
   return it == logical.end() ? -1 : it - logical.begin();
 }
 
+/// Whether the operand has an axis that can be divided so.
+bool dividesAs(const Expr* expr, size_t o, const AxisChoice& choice) {
+  const int64_t axis = axisOfFactor(expr, o, choice.factor);
+  return axis >= 0 && pathOnAxis(expr, o, static_cast<size_t>(axis), choice.path);
+}
+
 class Chooser {
  public:
   explicit Chooser(const Expr* expr) : expr_(expr), inputs_(expr->inputs().size()) {}
@@ -118,7 +124,7 @@ class Chooser {
     return AxisChoice{
         .kind = kind == FactorKind::Reduction ? AxisChoice::Partial : AxisChoice::Parallel,
         .factor = f,
-        .path = axis->path,
+        .path = row.split->path,
         .key = row.split->key};
   }
 
@@ -158,7 +164,7 @@ class Chooser {
       if (!rows_[o].tensor->hasDeviceMesh()) continue;
       const bool result = o >= inputs_;
       const bool holds = holdsFactor(expr_, o, choice.factor);
-      if (holds && axisOfFactor(expr_, o, choice.factor) < 0) return false;
+      if (holds && !dividesAs(expr_, o, choice)) return false;
       if (result && choice.kind == AxisChoice::Parallel &&
           positionOfFactor(expr_, o, choice.factor) < 0) {
         return false;
@@ -230,7 +236,14 @@ MeshState stateUnder(const Expr* expr, size_t o, const Alignment& alignment) {
     // The same part by another path of splits stays as it is.
     const auto now = projectOperand(expr, o, p);
     const bool same = here && now.split && now.split->key == choice.key;
-    state.on(p) = same ? placementOf(tv, p) : Placement{axis, choice.path};
+    if (same) {
+      state.on(p) = placementOf(tv, p);
+      continue;
+    }
+    const auto mapped = static_cast<size_t>(axisOfFactor(expr, o, choice.factor));
+    if (auto path = pathOnAxis(expr, o, mapped, choice.path)) {
+      state.on(p) = Placement{axis, std::move(*path)};
+    }
   }
   return state;
 }

@@ -8,30 +8,41 @@ namespace meshfuse {
 namespace {
 
 /// `path` on an axis of `extent`, as splits by a number of blocks that an axis whose outermost
-/// factor has `first` elements can be given too; nullopt when it is not made of such blocks.
-std::optional<std::vector<PathStep>> outermostBlocks(ScalarPool& pool, Scalar extent, Scalar first,
+/// factor has `first` elements can be given too; nullopt when it is not made of such blocks. A size
+/// that is not known is taken to be divisible, as every division but an uneven one must be.
+std::optional<std::vector<PathStep>> outermostBlocks(const Fusion& fusion, Scalar extent,
+                                                     Scalar first,
                                                      const std::vector<PathStep>& path) {
+  const ScalarPool& pool = fusion.scalars();
   const auto elements = pool.constInt(first);
   auto rest = pool.constInt(extent);
-  if (!elements) return std::nullopt;
+  if (!elements && fusion.uneven) return std::nullopt;
   std::vector<PathStep> result;
   int64_t blocks = 1;
   bool inside = false;  // below an outer half: within the blocks counted so far
   for (const PathStep& step : path) {
     auto count = pool.constInt(step.factor);
-    if (step.inner_split) {
-      if (!rest || !count || *count == 0 || *rest % *count != 0) return std::nullopt;
-      count = *rest / *count;
-    }
     if (!count || *count == 0) return std::nullopt;
+    Scalar factor = step.factor;
+    if (step.inner_split) {
+      if (!rest || *rest % *count != 0) return std::nullopt;
+      count = *rest / *count;
+      if (*count == 0) return std::nullopt;
+      factor = const_cast<Fusion&>(fusion).scalars().constant(*count);
+    }
     if (!inside) blocks *= *count;
     inside = inside || step.outer_half;
-    if (*elements % blocks != 0) return std::nullopt;
-    result.push_back({step.outer_half, false, pool.constant(*count)});
+    if (elements && *elements % blocks != 0) return std::nullopt;
+    result.push_back({step.outer_half, false, factor});
     if (rest) rest = step.outer_half ? *count : *rest / *count;
   }
   if (!inside) return std::nullopt;
   return result;
+}
+
+Scalar extentOfAxis(const Expr* expr, size_t operand, size_t axis) {
+  const TensorDomain& domain = operandOf(expr, operand)->domain();
+  return domain.id(mappedAxes(expr, operand)[axis])->getMaybeExpandedExtent();
 }
 
 }  // namespace
@@ -45,9 +56,26 @@ int64_t axisOfFactor(const Expr* expr, size_t operand, int32_t factor) {
   const FactorMap& map = expr->factors();
   for (size_t axis = 0; axis < map.numAxes(operand); ++axis) {
     const auto factors = map.axis(operand, axis);
-    if (factors.size() == 1 && factors[0] == factor) return static_cast<int64_t>(axis);
+    if (!factors.empty() && factors[0] == factor) return static_cast<int64_t>(axis);
   }
   return -1;
+}
+
+std::optional<std::vector<PathStep>> blocksOfFactor(const Expr* expr, size_t operand, size_t axis,
+                                                    const std::vector<PathStep>& path) {
+  const FactorMap& map = expr->factors();
+  const Scalar first = map.factor(map.axis(operand, axis)[0]).extent;
+  return outermostBlocks(*expr->output(0)->fusion(), extentOfAxis(expr, operand, axis), first,
+                         path);
+}
+
+std::optional<std::vector<PathStep>> pathOnAxis(const Expr* expr, size_t operand, size_t axis,
+                                                const std::vector<PathStep>& path) {
+  const FactorMap& map = expr->factors();
+  const auto factors = map.axis(operand, axis);
+  if (factors.size() == 1) return path;
+  const Scalar extent = map.factor(factors[0]).extent;
+  return outermostBlocks(*expr->output(0)->fusion(), extent, extent, path);
 }
 
 std::vector<int32_t> mappedAxes(const Expr* expr, size_t operand) {
@@ -92,10 +120,7 @@ std::optional<FactorPath> carryPath(const Expr* expr, size_t from, const FactorP
     const auto other = map.axis(to, axis);
     if (other.empty() || other[0] != factors[0]) continue;
     if (std::ranges::equal(factors, other)) return FactorPath{axis, path.path, factors[0]};
-    ScalarPool& pool = expr->output(0)->fusion()->scalars();
-    const TensorDomain& domain = operandOf(expr, from)->domain();
-    const Scalar extent = domain.id(mappedAxes(expr, from)[path.axis])->getMaybeExpandedExtent();
-    auto blocks = outermostBlocks(pool, extent, map.factor(factors[0]).extent, path.path);
+    auto blocks = blocksOfFactor(expr, from, path.axis, path.path);
     if (!blocks) return std::nullopt;
     return FactorPath{axis, std::move(*blocks), factors[0]};
   }

@@ -22,8 +22,19 @@ struct FactorPath {
 /// Operand `operand` of an operation: inputs first, then results.
 const TensorView* operandOf(const Expr* expr, size_t operand);
 
-/// Axis, as in the factor map, of the operand that runs over `factor` alone; -1 when there is none.
+/// Axis, as in the factor map, of the operand that runs over `factor` alone, or over several of
+/// which it is the first; -1 when there is none.
 int64_t axisOfFactor(const Expr* expr, size_t operand, int32_t factor);
+
+/// Splits of an axis that runs over several factors, as splits of the first of them into outermost
+/// blocks, which divide any axis that begins with that factor alike; nullopt when they are others.
+std::optional<std::vector<PathStep>> blocksOfFactor(const Expr* expr, size_t operand, size_t axis,
+                                                    const std::vector<PathStep>& path);
+
+/// `path`, splits of `factor`, as splits of axis `axis` of the operand, which begins with it;
+/// nullopt when they cannot be made there.
+std::optional<std::vector<PathStep>> pathOnAxis(const Expr* expr, size_t operand, size_t axis,
+                                                const std::vector<PathStep>& path);
 
 /// Ids of the axes of operand `operand` in the order of the factor map: the logical axes of an
 /// input, reductions left out, or the root axes of a result.

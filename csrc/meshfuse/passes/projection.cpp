@@ -20,14 +20,49 @@ class PathReader {
         mapped_(mappedAxes(expr, operand)) {}
 
   /// nullopt: the axis leads to one that maps to no factor.
-  std::optional<FactorSplit> read(int32_t id) {
+  std::optional<FactorSplit> read(int32_t id, ParallelType p, bool reduction) {
     FactorSplit out;
+    if (const auto axis = devicePath(expr_, operand_, p, reduction)) {
+      if (expr_->factors().axis(operand_, axis->axis).size() > 1) {
+        if (auto blocks = blocksOfFactor(expr_, operand_, axis->axis, axis->path)) {
+          return ofFirstFactor(axis->factor, std::move(*blocks));
+        }
+      }
+      out.path = axis->path;
+    }
     if (!walk(id, out)) return std::nullopt;
     return out;
   }
 
  private:
   enum Code : int64_t { kFactor = -1, kSplit = -2, kMerge = -3 };
+
+  /// The same key as walk() makes of an axis that runs over the factor alone.
+  FactorSplit ofFirstFactor(int32_t factor, std::vector<PathStep> path) const {
+    const ScalarPool& pool = tv_->fusion()->scalars();
+    std::vector<std::optional<int64_t>> sizes = {
+        pool.constInt(expr_->factors().factor(factor).extent)};
+    for (const PathStep& step : path) {
+      const auto count = pool.constInt(step.factor);
+      const auto whole = sizes.back();
+      sizes.push_back(step.outer_half ? count
+                      : whole         ? std::optional(*whole / *count)
+                                      : std::nullopt);
+    }
+    FactorSplit out;
+    for (size_t i = path.size(); i-- > 0;) {
+      const int64_t count = *pool.constInt(path[i].factor);
+      const auto sibling = path[i].outer_half
+                               ? (sizes[i] ? std::optional(*sizes[i] / count) : std::nullopt)
+                               : std::optional(count);
+      if (sibling == 1) continue;
+      out.key.insert(out.key.end(), {kSplit, path[i].outer_half ? 1 : 0, 0, count});
+    }
+    out.key.insert(out.key.end(), {kFactor, factor});
+    out.factors = {factor};
+    out.path = std::move(path);
+    return out;
+  }
 
   bool walk(int32_t id, FactorSplit& out) const {
     const auto it = std::ranges::find(mapped_, id);
@@ -105,10 +140,11 @@ OperandProjection projectOperand(const Expr* expr, size_t operand, ParallelType 
   if (one_device) return row;
   PathReader reader(expr, operand);
   if (const auto axis = shardedAxis(tv, p)) {
-    row.split = reader.read(axis->id);
+    row.split = reader.read(axis->id, p, false);
     row.divides_unmapped = !row.split.has_value() && !tv->domain().id(axis->id)->isBroadcast();
   }
-  if (const auto axis = reducedAxis(tv, p); axis && is_output) row.reduced = reader.read(*axis);
+  if (const auto axis = reducedAxis(tv, p); axis && is_output)
+    row.reduced = reader.read(*axis, p, true);
   return row;
 }
 

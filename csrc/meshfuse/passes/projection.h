@@ -2,6 +2,7 @@
 // How the operands of one operation divide its factors over one mesh axis. Changes nothing.
 #pragma once
 #include <meshfuse/ir/fusion.h>
+#include <meshfuse/schedule/sharding.h>
 
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@ namespace meshfuse {
 struct FactorSplit {
   std::vector<int64_t> key;      // path of splits and merges, with factors as leaves
   std::vector<int32_t> factors;  // factors that it divides
+  std::vector<PathStep> path;    // splits of the factor, if it is one; empty through merges
 };
 
 /// What one operand says about one mesh axis.

@@ -69,11 +69,10 @@ class PlanBuilder {
     MESHFUSE_CHECK(inputs_.size() == n, "execute: expected ", n, " inputs, but ", inputs_.size(),
                    " were given. Pass one value per define_tensor and define_scalar, in order.");
     checkMeshes();
-    std::optional<c10::Device> device;
     for (size_t i = 0; i < n; ++i) {
       const Val& declared = fusion_.inputs()[i];
       if (const auto* tv = std::get_if<TensorView*>(&declared)) {
-        bindTensor(*tv, static_cast<int64_t>(i), device);
+        bindTensor(*tv, static_cast<int64_t>(i));
       } else {
         checkScalar(std::get<Scalar>(declared), static_cast<int64_t>(i));
         plan_->inputs.push_back(-1);
@@ -90,7 +89,7 @@ class PlanBuilder {
     }
   }
 
-  void bindTensor(const TensorView* tv, int64_t position, std::optional<c10::Device>& device) {
+  void bindTensor(const TensorView* tv, int64_t position) {
     const auto* tensor = std::get_if<at::Tensor>(&inputs_[static_cast<size_t>(position)]);
     MESHFUSE_CHECK(tensor != nullptr, "Expected input ", position, ", ", toString(tv),
                    ", to be an at::Tensor but got scalar ",
@@ -108,13 +107,13 @@ class PlanBuilder {
         " was given a sparse or nested one. Pass tensor.to_dense(), or a padded tensor.");
     const bool cpu_scalar = here && tensor->dim() == 0 && tensor->is_cpu();
     if (!cpu_scalar && here) {
-      MESHFUSE_CHECK(!device || *device == tensor->device(),
+      MESHFUSE_CHECK(!input_device_ || *input_device_ == tensor->device(),
                      "execute: Inputs are not all on the same device or don't match selection! "
                      "Input ",
                      position, " (", at(tv), ") is on ", tensor->device().str(),
-                     ", an earlier one on ", device ? device->str() : "",
+                     ", an earlier one on ", input_device_ ? input_device_->str() : "",
                      ". Move all inputs to one device.");
-      device = tensor->device();
+      input_device_ = tensor->device();
     }
     if (here) evaluator().bind(tv, *tensor, position);
     slotOf(tv) = plan_->num_slots;
@@ -147,6 +146,7 @@ class PlanBuilder {
               .out = {},
               .free_after = {},
               .dynamic_scalars = {},
+              .drawn = {},
               .communication = {},
               .text = toString(expr)};
     for (const TensorView* in : expr->inputs()) step.in.push_back(slotOf(in));
@@ -162,6 +162,11 @@ class PlanBuilder {
       step.out.push_back(slotOf(out));
       step.call.want_.push_back(runs_here ? localLayout(out, evaluator()) : Layout{});
       step.call.result_types_.push_back(out->dtype());
+    }
+    if (expr->op().usesPositions() && runs_here) bindPositions(step.call, expr);
+    if (input_device_) {
+      step.call.device_type_ = static_cast<int8_t>(input_device_->type());
+      step.call.device_index_ = input_device_->index();
     }
     step.communication = communicationOf(expr);
     const bool may_share = expr->op().cachedInfo().is_view && !hasOwnMemory(step.communication);
@@ -299,18 +304,25 @@ class PlanBuilder {
     return digit;
   }
 
+  void bindPositions(OpCall& call, const Expr* expr) const {
+    for (const TensorView* out : expr->outputs()) {
+      call.global_sizes_.push_back(evaluator().globalShape(out));
+    }
+    call.positions_ = [expr, sizes = call.global_sizes_](size_t i, int64_t axis, int64_t device) {
+      return globalPositions(expr->output(i), sizes[i], axis, device);
+    };
+  }
+
   void bindScalars(Step& step) {
-    const auto& args = step.call.args();
-    step.call.values_.resize(args.size());
-    for (size_t p = 0; p < args.size(); ++p) {
-      const auto* s = std::get_if<Scalar>(&args[p]);
-      if (s == nullptr) continue;
-      if (const auto value = evaluator().evaluateValue(*s)) {
-        step.call.values_[p] = *value;
-      } else {
-        step.dynamic_scalars.push_back(p);
-        plan_->has_dynamic_scalars = true;
-      }
+    OpCall& call = step.call;
+    call.values_.resize(call.args().size());
+    call.integers_.resize(call.args().size());
+    const std::vector<size_t> drawn = call.op().drawnParams();
+    for (size_t p = 0; p < call.args().size(); ++p) {
+      if (!call.has(p) && std::ranges::find(drawn, p) != drawn.end()) step.drawn.push_back(p);
+      if (call.bindScalar(p, [&](Scalar s) { return evaluator().evaluateValue(s); })) continue;
+      step.dynamic_scalars.push_back(p);
+      plan_->has_dynamic_scalars = true;
     }
   }
 
@@ -415,6 +427,7 @@ class PlanBuilder {
   std::span<const int64_t> devices_;
   int64_t device_count_;
   int64_t device_;  // whose sizes the plan is for; -1: those of all are equal
+  std::optional<c10::Device> input_device_;  // of the tensors of this process
   std::vector<Slot> slot_of_;
   std::vector<Slot> alias_of_;  // by tensor: slot of the input or result whose memory it may share
   std::unordered_set<Slot> returned_;  // memory that a result returned to the caller has
