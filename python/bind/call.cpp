@@ -44,6 +44,12 @@ std::optional<Arg> intList(py::handle object) {
   return listOf<int64_t>(object, intIn);
 }
 
+/// A number is a size or an index like those that the definition makes itself.
+std::optional<Scalar> sizeIn(Fusion& fusion, py::handle object) {
+  if (const auto number = intIn(object)) return fusion.scalars().constant(*number);
+  return scalarIn(fusion, object);
+}
+
 std::optional<Arg> tensorOrScalar(Fusion& fusion, const std::string& param, py::handle object) {
   if (const auto tv = tensorArg(fusion, param, object)) return Arg(*tv);
   return asArg(scalarIn(fusion, object));
@@ -71,7 +77,7 @@ std::optional<Arg> convert(Fusion& fusion, const Param& param, py::handle object
     case ParamKind::BoolList:
       return listOf<bool>(object, boolIn);
     case ParamKind::ShapeList:
-      return listOf<Scalar>(object, [&](py::handle item) { return scalarIn(fusion, item); });
+      return listOf<Scalar>(object, [&](py::handle item) { return sizeIn(fusion, item); });
     case ParamKind::DType:
       return py::isinstance<DataType>(object) ? asArg<Arg>(object.cast<DataType>()) : std::nullopt;
     case ParamKind::String:

@@ -8,7 +8,7 @@ Every axis that may be divided has a size that 2, 3 and 4 divide. A new op needs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,10 +32,16 @@ class Example:
     compute: Callable[..., Any]  # of the tensors, by torch
     attributes: dict[str, Any] = field(default_factory=dict)
     name: str = ""
+    as_list: bool = False  # the op takes its tensors in one list
 
     @property
     def label(self) -> str:
         return f"{self.op}-{self.name}" if self.name else self.op
+
+    def call(self, ops: Any, tensors: Sequence[Any]) -> Any:
+        """Call the op; ``ops`` is ``fd.ops`` or a namespace like it."""
+        arguments = [list(tensors)] if self.as_list else tensors
+        return getattr(ops, self.op)(*arguments, **self.attributes)
 
     def expected(self) -> list[torch.Tensor]:
         results = self.compute(*self.tensors)
@@ -83,6 +89,83 @@ def _matmul(a: tuple[int, ...], b: tuple[int, ...]) -> Example:
     name = f"{len(a)}d_{len(b)}d" + ("_broadcast" if 1 in (*a, *b) else "")
     return Example("matmul", (ramp(*a), ramp(*b)), torch.matmul, name=name)
 
+
+def _reshape(name: str, shape: tuple[int, ...], new: list[int]) -> Example:
+    return Example("reshape", (values(*shape),), lambda x: x.reshape(new), {"new_shape": new}, name)
+
+
+def _cat(dim: int, *shapes: tuple[int, ...]) -> Example:
+    tensors = tuple(values(*shape) for shape in shapes)
+    name = f"{len(shapes)}_along_{dim}"
+    return Example("cat", tensors, lambda *t: torch.cat(t, dim), {"dim": dim}, name, as_list=True)
+
+
+def _pad(name: str, widths: list[int], value: float | None = None) -> Example:
+    def compute(x):
+        return torch.nn.functional.pad(x, widths, value=value)
+
+    return Example("pad", (values(N, N),), compute, {"pad_widths": widths, "value": value}, name)
+
+
+SHAPES: dict[str, list[Example]] = {
+    "reshape": [
+        _reshape("split", (N, N), [N, 4, 3]),
+        _reshape("split_rows", (N, N), [4, 3, N]),
+        _reshape("merge", (4, 3, N), [N, N]),
+        _reshape("merge_all", (4, 6, 2), [-1]),
+        _reshape("merge_and_split", (2, 6, N), [N, 4, -1]),
+        _reshape("regroup", (6, 4), [4, 6]),
+        _reshape("ones", (N, 1, N), [1, N, N, 1]),
+    ],
+    "squeeze": [
+        Example("squeeze", (values(N, 1, N),), lambda x: x.squeeze(1), {"dims": [1]}),
+        Example("squeeze", (values(1, N, 1),), torch.squeeze, {"dims": [0, -1]}, "both"),
+    ],
+    "expand": [
+        Example("expand", (values(N, 1, 1),), lambda x: x.expand(-1, 6, 1), {"shape": [-1, 6, 1]}),
+        Example("expand", (values(N, 1),), lambda x: x.expand(4, N, 6), {"shape": [4, N, 6]}, "up"),
+    ],
+    "broadcast_in_dim": [
+        Example(
+            "broadcast_in_dim",
+            (values(N),),
+            lambda x: x.unsqueeze(1).expand(N, 6),
+            {"shape": [N, 6], "broadcast_dims": [0]},
+        ),
+        Example(
+            "broadcast_in_dim",
+            (values(6, N),),
+            lambda x: x.t().unsqueeze(1).expand(N, 4, 6),
+            {"shape": [N, 4, 6], "broadcast_dims": [2, 0]},
+            "permuted",
+        ),
+    ],
+    "slice": [
+        Example(
+            "slice",
+            (values(N, N),),
+            lambda x: x[:, 2:8],
+            {"start_indices": [0, 2], "end_indices": [N, 8]},
+            "one_axis",
+        ),
+        Example(
+            "slice",
+            (values(N, N),),
+            lambda x: x[3:4, 8:],
+            {"start_indices": [3, 8], "end_indices": [4, 100]},
+            "both_axes",
+        ),
+    ],
+    "cat": [
+        _cat(0, (N, N), (6, N)),
+        _cat(-1, (N, 4), (N, N), (N, 1)),
+        _cat(0, (N,)),
+    ],
+    "pad": [
+        _pad("last", [1, 2], 0.5),
+        _pad("both", [0, 0, 3, -2]),
+    ],
+}
 
 OTHERS: dict[str, list[Example]] = {
     "broadcast": [
@@ -148,8 +231,8 @@ def examples_of(op: str) -> list[Example]:
     Raises:
         KeyError: there is none.
     """
-    if op in OTHERS:
-        return OTHERS[op]
+    if found := OTHERS.get(op) or SHAPES.get(op):
+        return found
     kinds = [kind for _, kind, *_ in REGISTERED[op]["params"]]
     make = {(OPERAND,): ones, (OPERAND, OPERAND): pairs}.get(tuple(kinds))
     if make is None or not (op in TORCH_NAMES or hasattr(torch, op)):

@@ -295,6 +295,11 @@ Scalar ScalarPool::binary(ScalarOp op, Scalar a, Scalar b) {
   if (isConst(a) && isConst(b)) {
     return constant(evaluateOp(op, dtype, node(a).value, node(b).value), dtype);
   }
+  // Sizes may be numbers of any integer type: 1 * x is x where that does not change the type.
+  if (op == ScalarOp::Mul && integers) {
+    if (ca == 1 && node(b).dtype == dtype) return b;
+    if (cb == 1 && node(a).dtype == dtype) return a;
+  }
   if (integers && node(a).dtype == node(b).dtype) {
     switch (op) {
       case ScalarOp::Add:

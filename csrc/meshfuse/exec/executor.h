@@ -102,6 +102,7 @@ class FusionExecutorCache {
   int64_t fusion_id_;
   std::shared_ptr<const Fusion> compiled_;
   uint64_t compiled_version_ = 0;
+  std::vector<size_t> by_value_;  // scalar inputs of compiled_ that sizes depend on
   Team team_;
   std::list<std::shared_ptr<const Plan>> plans_;         // most recently used first
   std::vector<std::shared_ptr<const Plan>> per_device_;  // of an uneven program, as run last

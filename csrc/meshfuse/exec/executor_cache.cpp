@@ -41,6 +41,7 @@ std::shared_ptr<const Fusion> FusionExecutorCache::compiledLocked() {
   std::shared_ptr<const Fusion> now = runPipelineWithDumps(*fusion_);
   dropPlans();
   compiled_ = std::move(now);
+  by_value_ = inputsThatSizesNeed(*compiled_);
   compiled_version_ = fusion_->version();
   return compiled_;
 }
@@ -69,7 +70,7 @@ std::shared_ptr<const Plan> FusionExecutorCache::find(std::span<const InputValue
   }
   if (!plans_.empty() && plans_.front()->signature.matches(inputs)) return plans_.front();
   if (plans_.size() < 2) return nullptr;
-  const Signature signature(inputs);
+  const Signature signature(inputs, by_value_);
   const auto [first, last] = index_.equal_range(signature.hash());
   for (auto it = first; it != last; ++it) {
     if (!((*it->second)->signature == signature)) continue;
@@ -86,8 +87,8 @@ std::shared_ptr<const Plan> FusionExecutorCache::planFor(std::span<const InputVa
   if (auto plan = find(inputs, team)) return plan;
   std::shared_ptr<const Fusion> compiled = compiledLocked();
   useTeam(team);
-  auto plan =
-      compile(std::move(compiled), inputs, Signature(inputs), comm.localRanks(), comm.size());
+  auto plan = compile(std::move(compiled), inputs, Signature(inputs, by_value_), comm.localRanks(),
+                      comm.size());
   ++stats_.compiles;
   plans_.push_front(plan);
   index_.emplace(plan->signature.hash(), plans_.begin());
@@ -126,8 +127,8 @@ std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
   per_device_.resize(devices.size());
   for (size_t r = 0; r < devices.size(); ++r) {
     if (per_device_[r] != nullptr && per_device_[r]->signature.matches(inputs[r])) continue;
-    per_device_[r] =
-        compile(compiled, inputs[r], Signature(inputs[r]), devices, comm.size(), devices[r]);
+    per_device_[r] = compile(compiled, inputs[r], Signature(inputs[r], by_value_), devices,
+                             comm.size(), devices[r]);
     ++stats_.compiles;
   }
   return per_device_;
@@ -163,7 +164,7 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
                  " devices. Give one list per device.");
   RunProbe probe(fusion_id_, devices[0], inputs);
   const auto plans = fusion_->uneven ? plansPerDevice(inputs, comm) : planForAll(inputs, comm);
-  if (plans[0]->has_dynamic_scalars) checkScalars(inputs, devices);
+  if (plans[0]->has_dynamic_scalars || !by_value_.empty()) checkScalars(inputs, devices);
   std::vector<const Plan*> list;
   for (const auto& plan : plans) list.push_back(plan.get());
   probe.planned();

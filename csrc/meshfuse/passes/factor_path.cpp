@@ -113,14 +113,17 @@ std::optional<FactorPath> carryPath(const Expr* expr, size_t from, const FactorP
                                     size_t to) {
   const FactorMap& map = expr->factors();
   const auto factors = map.axis(from, path.axis);
-  const bool blocking = std::ranges::any_of(
-      factors, [&](int32_t f) { return map.factor(f).kind == FactorKind::Blocking; });
-  if (blocking) return std::nullopt;
+  const auto isBlocking = [&](int32_t f) { return map.factor(f).kind == FactorKind::Blocking; };
+  if (isBlocking(factors[0])) return std::nullopt;
   for (size_t axis = 0; axis < map.numAxes(to); ++axis) {
     const auto other = map.axis(to, axis);
     if (other.empty() || other[0] != factors[0]) continue;
-    if (std::ranges::equal(factors, other)) return FactorPath{axis, path.path, factors[0]};
-    auto blocks = blocksOfFactor(expr, from, path.axis, path.path);
+    if (std::ranges::equal(factors, other) && std::ranges::none_of(factors, isBlocking)) {
+      return FactorPath{axis, path.path, factors[0]};
+    }
+    auto blocks = factors.size() == 1 ? std::optional(path.path)
+                                      : blocksOfFactor(expr, from, path.axis, path.path);
+    if (blocks) blocks = pathOnAxis(expr, to, axis, *blocks);
     if (!blocks) return std::nullopt;
     return FactorPath{axis, std::move(*blocks), factors[0]};
   }

@@ -28,6 +28,7 @@ class PlanBuilder {
         plan_(std::make_shared<Plan>(fusion)) {}
 
   std::shared_ptr<const Plan> build(Signature signature) {
+    by_value_ = signature.byValue();
     plan_->signature = std::move(signature);
     if (fusion_.uneven) evaluator().setDevice(device_ < 0 ? devices_[0] : device_);
     exprs_ = fusion_.exprs();
@@ -137,6 +138,9 @@ class PlanBuilder {
     MESHFUSE_CHECK(fits, "Scalar value ", toString(value),
                    " is not compatible with the expected data type: ", want,
                    ". It was given as input ", position, ", ", extentText(fusion_, s), ".");
+    if (std::ranges::binary_search(by_value_, static_cast<size_t>(position))) {
+      evaluator().bind(s, exactValue(value, want), concat("input ", position));
+    }
   }
 
   void addStep(const Expr* expr) {
@@ -426,7 +430,8 @@ class PlanBuilder {
   std::span<const InputValue> inputs_;
   std::span<const int64_t> devices_;
   int64_t device_count_;
-  int64_t device_;  // whose sizes the plan is for; -1: those of all are equal
+  int64_t device_;                // whose sizes the plan is for; -1: those of all are equal
+  std::vector<size_t> by_value_;  // scalar inputs whose value the plan depends on
   std::optional<c10::Device> input_device_;  // of the tensors of this process
   std::vector<Slot> slot_of_;
   std::vector<Slot> alias_of_;  // by tensor: slot of the input or result whose memory it may share

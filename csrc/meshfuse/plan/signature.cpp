@@ -1,18 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/plan/signature.h>
 
+#include <algorithm>
+#include <bit>
+#include <functional>
 #include <limits>
 
 namespace meshfuse {
 namespace {
 
+/// The number as a word; an integer as it is.
+int64_t wordOf(const ScalarValue& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) return *integer;
+  return std::bit_cast<int64_t>(toDouble(value));
+}
+
 /// Calls `word` for every word of the signature until it returns false.
 template <class F>
-bool forEachWord(std::span<const InputValue> inputs, F word) {
-  for (const InputValue& input : inputs) {
+bool forEachWord(std::span<const InputValue> inputs, std::span<const size_t> by_value, F word) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const InputValue& input = inputs[i];
     const auto* tensor = std::get_if<at::Tensor>(&input);
     if (tensor == nullptr) {
-      if (!word(-1 - static_cast<int64_t>(std::get<ScalarValue>(input).index()))) return false;
+      const ScalarValue& value = std::get<ScalarValue>(input);
+      if (!word(-1 - static_cast<int64_t>(value.index()))) return false;
+      if (std::ranges::binary_search(by_value, i) && !word(wordOf(value))) return false;
       continue;
     }
     if (!tensor->defined() || tensor->layout() != at::kStrided || tensor->is_nested()) {
@@ -36,8 +48,9 @@ bool forEachWord(std::span<const InputValue> inputs, F word) {
 
 }  // namespace
 
-Signature::Signature(std::span<const InputValue> inputs) {
-  forEachWord(inputs, [&](int64_t w) {
+Signature::Signature(std::span<const InputValue> inputs, std::vector<size_t> by_value)
+    : by_value_(std::move(by_value)) {
+  forEachWord(inputs, by_value_, [&](int64_t w) {
     words_.push_back(w);
     hash_ = hash_ * 0x9E3779B97F4A7C15ull + static_cast<size_t>(w);
     return true;
@@ -46,9 +59,31 @@ Signature::Signature(std::span<const InputValue> inputs) {
 
 bool Signature::matches(std::span<const InputValue> inputs) const {
   size_t i = 0;
-  const bool same =
-      forEachWord(inputs, [&](int64_t w) { return i < words_.size() && words_[i++] == w; });
+  const bool same = forEachWord(inputs, by_value_,
+                                [&](int64_t w) { return i < words_.size() && words_[i++] == w; });
   return same && i == words_.size();
+}
+
+std::vector<size_t> inputsThatSizesNeed(const Fusion& fusion) {
+  const ScalarPool& pool = fusion.scalars();
+  std::vector<bool> seen(pool.size(), false);
+  const std::function<void(Scalar)> visit = [&](Scalar s) {
+    if (!s || seen[static_cast<size_t>(s.id)]) return;
+    seen[static_cast<size_t>(s.id)] = true;
+    const ScalarNode& node = pool.node(s);
+    visit(node.a);
+    visit(node.b);
+  };
+  for (const TensorView& tv : fusion.tensors()) {
+    for (const IterDomain* id : tv.getLogicalDomain()) visit(id->getMaybeExpandedExtent());
+    for (const Transform& t : tv.domain().transforms()) visit(t.factor);
+  }
+  std::vector<size_t> positions;
+  for (size_t i = 0; i < fusion.inputs().size(); ++i) {
+    const auto* s = std::get_if<Scalar>(&fusion.inputs()[i]);
+    if (s != nullptr && seen[static_cast<size_t>(s->id)]) positions.push_back(i);
+  }
+  return positions;
 }
 
 }  // namespace meshfuse

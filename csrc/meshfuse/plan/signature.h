@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a compiled plan depends on: sizes, strides, dtype and device of every tensor input.
 #pragma once
-#include <meshfuse/base/scalar.h>
+#include <meshfuse/ir/fusion.h>
 
 #include <cstdint>
 #include <span>
@@ -16,20 +16,26 @@ namespace meshfuse {
 /// An argument of a program.
 using InputValue = std::variant<at::Tensor, ScalarValue>;
 
-/// Flat words describing the inputs; equal signatures run the same plan. Values of scalar inputs
-/// are not part of it, their kind is.
+/// Flat words describing the inputs; equal signatures run the same plan. Of scalar inputs the kind
+/// is part of it, and the value where sizes depend on it.
 class Signature {
  public:
   Signature() = default;
-  explicit Signature(std::span<const InputValue> inputs);
+  /// `by_value`: positions of the scalar inputs whose value counts, ascending.
+  explicit Signature(std::span<const InputValue> inputs, std::vector<size_t> by_value = {});
   bool operator==(const Signature&) const = default;
   /// The same comparison without building a Signature.
   bool matches(std::span<const InputValue> inputs) const;
   size_t hash() const { return hash_; }
+  const std::vector<size_t>& byValue() const { return by_value_; }
 
  private:
   std::vector<int64_t> words_;
+  std::vector<size_t> by_value_;
   size_t hash_ = 0;
 };
+
+/// Positions of the scalar inputs that the size of some tensor depends on, ascending.
+std::vector<size_t> inputsThatSizesNeed(const Fusion& fusion);
 
 }  // namespace meshfuse
