@@ -23,6 +23,8 @@ constexpr Operator kBinary[] = {
     {"__rtruediv__", "div", true},
     {"__pow__", "pow"},
     {"__rpow__", "pow", true},
+    {"__floordiv__", "floor_divide"},
+    {"__rfloordiv__", "floor_divide", true},
     {"__mod__", "mod"},
     {"__rmod__", "mod", true},
     {"__lt__", "lt"},
@@ -40,7 +42,8 @@ constexpr Operator kBinary[] = {
     {"__rshift__", "bitwise_right_shift"},
     {"__rrshift__", "bitwise_right_shift", true},
 };
-constexpr Operator kUnary[] = {{"__neg__", "neg"}, {"__abs__", "abs"}};
+constexpr Operator kUnary[] = {
+    {"__neg__", "neg"}, {"__abs__", "abs"}, {"__invert__", "bitwise_not"}};
 
 Fusion& fusionIn(py::handle object) {
   if (const TensorView* tv = tensorIn(object)) return *tv->fusion();

@@ -164,7 +164,7 @@ TEST_F(RFactorTest, Errors) {
 }
 
 TEST_F(RFactorTest, OnlyReductionsAreFactored) {
-  const std::string_view text = "is not the result of a sum, matmul or linear";
+  const std::string_view text = "is not the result of a sum, prod, max, min, matmul or linear";
   TensorView* x = input({4, 8});
   expectError([&] { x->rfactor({0}); }, {"rfactor: T0", text});
   expectError([&] { relu(x)->rfactor({0}); }, {"rfactor: T1", text});

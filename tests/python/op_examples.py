@@ -53,6 +53,15 @@ def values(*shape: int) -> torch.Tensor:
     return ramp(*shape) / 2 + 0.25 * (ramp(*shape).flip(0) > 1)
 
 
+def _erfcinv(x: torch.Tensor) -> torch.Tensor:
+    return torch.erfinv(1 - x.double()).to(x.dtype)
+
+
+def _logical_right_shift(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    shifted = a >> b
+    return torch.where(b == 0, shifted, shifted & (torch.iinfo(a.dtype).max >> (b - 1)))
+
+
 # Elementwise ops that torch has under another name.
 TORCH_NAMES: dict[str, Callable[..., torch.Tensor]] = {
     "set": torch.clone,
@@ -61,28 +70,82 @@ TORCH_NAMES: dict[str, Callable[..., torch.Tensor]] = {
     "truediv": torch.true_divide,
     "div": torch.div,
     "mod": torch.remainder,
+    "erfcinv": _erfcinv,
+    "logical_right_shift": _logical_right_shift,
 }
+# Elementwise ops of integers; and those whose second operand counts bits.
+SHIFTS = {"bitwise_left_shift", "bitwise_right_shift", "logical_right_shift"}
+INTEGERS = {"bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "gcd", *SHIFTS}
+
+
+def operand(op: str, *shape: int, second: bool = False) -> torch.Tensor:
+    """Return values that the op takes."""
+    x = values(*shape)
+    if op not in INTEGERS:
+        return x
+    x = (4 * x).long()
+    return x.abs() if second and op in SHIFTS else x
 
 
 def ones(op: str) -> list[Example]:
-    return [Example(op, (values(N, N),), TORCH_NAMES.get(op) or getattr(torch, op))]
+    return [Example(op, (operand(op, N, N),), TORCH_NAMES.get(op) or getattr(torch, op))]
 
 
 def pairs(op: str) -> list[Example]:
     compute = TORCH_NAMES.get(op) or getattr(torch, op)
+    first, other = operand(op, N, N), operand(op, N, N, second=True)
     return [
-        Example(op, (values(N, N), values(N, N).t().contiguous()), compute),
-        Example(op, (values(N, N), values(N)), compute, name="fewer_axes"),
-        Example(op, (values(N, 1), values(N, N)), compute, name="broadcast"),
+        Example(op, (first, other.t().contiguous()), compute),
+        Example(op, (first, operand(op, N, second=True)), compute, name="fewer_axes"),
+        Example(op, (operand(op, N, 1), other), compute, name="broadcast"),
     ]
 
 
-def _sum(dims: Any, keepdim: bool, *shape: int) -> Example:
-    def compute(x):
-        return torch.sum(x, dim=dims, keepdim=keepdim)
+def _prod(x: torch.Tensor, dims: list[int], keepdim: bool) -> torch.Tensor:
+    for dim in sorted(dims, reverse=True):
+        x = x.prod(dim, keepdim=keepdim)
+    return x
 
-    name = f"{'all' if dims is None else '_'.join(map(str, dims))}{'_keepdim' if keepdim else ''}"
-    return Example("sum", (values(*shape),), compute, {"dims": dims, "keepdim": keepdim}, name)
+
+def _reduction(op: str, compute: Callable[..., torch.Tensor]) -> list[Example]:
+    def example(dims: list[int] | None, keepdim: bool, *shape: int) -> Example:
+        axes = list(range(len(shape))) if dims is None else dims
+        name = "all" if dims is None else "_".join(map(str, dims))
+        return Example(
+            op,
+            (values(*shape) if op != "prod" else values(*shape).sign() + (values(*shape) == 0),),
+            lambda x: compute(x, axes, keepdim),
+            {"dims": dims, "keepdim": keepdim},
+            name + ("_keepdim" if keepdim else ""),
+        )
+
+    return [
+        example([0], False, N, N),
+        example([1], False, N, N),
+        example(None, False, N, N),
+        example([0], True, N, N),
+        example([0, 2], False, N, 6, N),
+    ]
+
+
+def _scan(op: str) -> list[Example]:
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        out = getattr(torch, op)(x, 1)
+        return out if isinstance(out, torch.Tensor) else out.values
+
+    combine = {"cumsum": torch.add, "cumprod": torch.mul}.get(op)
+    examples = [Example(op, (values(N, N),), compute, {"dim": 1})]
+    if combine is not None:
+        examples.append(
+            Example(
+                op,
+                (values(N, N, 6),),
+                lambda x: combine(compute(x), 2),
+                {"dim": 1, "init": 2},
+                "init",
+            )
+        )
+    return examples
 
 
 def _matmul(a: tuple[int, ...], b: tuple[int, ...]) -> Example:
@@ -215,13 +278,48 @@ OTHERS: dict[str, list[Example]] = {
     "stride_order": [
         Example("stride_order", (values(N, N),), torch.clone, {"stride_order": [0, 1]})
     ],
-    "sum": [
-        _sum([0], False, N, N),
-        _sum([1], False, N, N),
-        _sum(None, False, N, N),
-        _sum([0], True, N, N),
-        _sum([0, 2], False, N, 6, N),
+    "add_alpha": [
+        Example(
+            "add_alpha",
+            (values(N, N), values(N)),
+            lambda a, b: a + 2 * b,
+            {"alpha": 2},
+        )
     ],
+    "addcmul": [
+        Example(
+            "addcmul",
+            (values(N, N), values(N, 1), values(N)),
+            lambda a, b, c: a + 2 * b * c,
+            {"alpha": 2},
+        )
+    ],
+    "clamp": [
+        Example("clamp", (values(N, N),), lambda x: x.clamp(-1, 0.5), {"min": -1, "max": 0.5})
+    ],
+    "imag": [Example("imag", (torch.complex(values(N, N), values(N, N).t()),), torch.imag)],
+    "lerp": [Example("lerp", (values(N, N), values(N), values(N, 1)), torch.lerp)],
+    "max": _reduction("max", torch.amax),
+    "min": _reduction("min", torch.amin),
+    "prod": _reduction("prod", _prod),
+    "sub_alpha": [
+        Example("sub_alpha", (values(N, N), values(N)), lambda a, b: a - 2 * b, {"alpha": 2})
+    ],
+    "sum": _reduction("sum", torch.sum),
+    "threshold": [
+        Example(
+            "threshold",
+            (values(N, N),),
+            lambda x: torch.nn.functional.threshold(x, 0.5, -3),
+            {"threshold": 0.5, "value": -3},
+        )
+    ],
+    "triu": [
+        Example("triu", (values(N, N),), torch.triu),
+        Example("triu", (values(6, N, N),), lambda x: x.triu(-1), {"diagonal": -1}, "batch"),
+    ],
+    "where": [Example("where", (values(N, N) > 0, values(N), values(N, 1)), torch.where)],
+    **{op: _scan(op) for op in ("cumsum", "cumprod", "cummax", "cummin")},
 }
 
 

@@ -13,11 +13,34 @@ TensorView* linear(TensorView* x, TensorView* weight, TensorView* bias = nullptr
 TensorView* set(TensorView* x);
 TensorView* sum(TensorView* x, const std::vector<int64_t>& axes, bool keepdim = false,
                 DataType dtype = DataType::Null);
+TensorView* prod(TensorView* x, const std::vector<int64_t>& axes, bool keepdim = false,
+                 DataType dtype = DataType::Null);
+TensorView* max(TensorView* x, const std::vector<int64_t>& axes, bool keepdim = false,
+                DataType dtype = DataType::Null);
+TensorView* min(TensorView* x, const std::vector<int64_t>& axes, bool keepdim = false,
+                DataType dtype = DataType::Null);
+TensorView* cumsum(TensorView* x, int64_t dim);
+TensorView* cumprod(TensorView* x, int64_t dim);
+TensorView* cummax(TensorView* x, int64_t dim);
+TensorView* cummin(TensorView* x, int64_t dim);
+TensorView* triu(TensorView* x, int64_t diagonal = 0);
 TensorView* add(TensorView* a, TensorView* b);
 TensorView* sub(TensorView* a, TensorView* b);
 TensorView* mul(TensorView* a, TensorView* b);
 TensorView* div(TensorView* a, TensorView* b);
 TensorView* relu(TensorView* x);
+TensorView* neg(TensorView* x);
+TensorView* exp(TensorView* x);
+TensorView* tanh(TensorView* x);
+TensorView* sqrt(TensorView* x);
+TensorView* rsqrt(TensorView* x);
+TensorView* reciprocal(TensorView* x);
+TensorView* maximum(TensorView* a, TensorView* b);
+TensorView* minimum(TensorView* a, TensorView* b);
+TensorView* where(TensorView* condition, TensorView* x, TensorView* y);
+TensorView* lerp(TensorView* start, TensorView* end, TensorView* weight);
+TensorView* addcmul(TensorView* a, TensorView* b, TensorView* c, Scalar alpha);
+TensorView* clamp(TensorView* x, Scalar min, Scalar max);
 TensorView* castOp(DataType dtype, TensorView* x);
 TensorView* broadcast(TensorView* x, const std::vector<bool>& is_broadcast_dim);
 TensorView* permute(TensorView* x, const std::vector<int64_t>& new2old);

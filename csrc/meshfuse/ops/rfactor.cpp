@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rfactor: one reduction becomes a partial result and a sum over the axes kept in it.
+// rfactor: one reduction becomes a partial result and a reduction over the axes kept in it.
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/op_def.h>
 
@@ -22,7 +22,7 @@ std::vector<int32_t> reductionAxes(const TensorView* tv, const std::vector<int64
   return listed;
 }
 
-/// The domain of the final sum: the partial result's axes, those kept being reductions, with the
+/// The domain of the final result: the partial result's axes, those kept being reductions, with the
 /// schedule of the other axes repeated.
 void fillFinal(Fusion& fusion, TensorView* out, const TensorDomain& partial,
                const std::vector<int32_t>& kept) {
@@ -76,9 +76,8 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
                        std::ranges::any_of(expr->factors().factors(), [](const Factor& f) {
                          return f.kind == FactorKind::Reduction;
                        });
-  MESHFUSE_CHECK(reduces && expr->op().reduceKind() == ReduceKind::Sum && !hasRoot(),
-                 "rfactor: ", meshfuse::at(this),
-                 " is not the result of a sum, matmul or linear that is still "
+  MESHFUSE_CHECK(reduces && !hasRoot(), "rfactor: ", meshfuse::at(this),
+                 " is not the result of a sum, prod, max, min, matmul or linear that is still "
                  "in one piece. Only such a tensor can be split in two steps.");
   MESHFUSE_CHECK(!axes.empty(), "rfactor: no axes were given for ", meshfuse::at(this),
                  ". List the reduction axes that move to the new tensor.");
@@ -91,7 +90,7 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
   }
   MESHFUSE_CHECK(!kept.empty(), "rfactor: all ", moved.size(), " reduction axes of ",
                  meshfuse::at(this),
-                 " were listed, but one must remain for the final sum. Split "
+                 " were listed, but one must remain for the final result. Split "
                  "the reduction axis first and list only one half.");
 
   TensorView* local = fusion_->newTensor(dtype_);
@@ -124,13 +123,14 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
     }
   }
   fusion_->replaceOutputs(expr, {local});
-  const OpDef& sum_op = *findOp("sum");
-  OpCall call(*fusion_, sum_op, {local, positions, false, DataType::Null});
-  if (sum_op.dtype(call) != dtype_) {  // sums of small integers would become wider
-    call = OpCall(*fusion_, sum_op, {local, positions, false, dtype_});
+  const OpDef* combine = findOp(name(expr->op().reduceKind()));
+  MESHFUSE_ASSERT(combine != nullptr, "no op combines partial results of ", expr->op().name());
+  OpCall call(*fusion_, *combine, {local, positions, false, DataType::Null});
+  if (combine->dtype(call) != dtype_) {  // sums of small integers would become wider
+    call = OpCall(*fusion_, *combine, {local, positions, false, dtype_});
   }
-  FactorMap factors = sum_op.factors(call);
-  fusion_->newExpr(&sum_op, call.args(), call.tensors(), {this}, std::move(factors), {});
+  FactorMap factors = combine->factors(call);
+  fusion_->newExpr(combine, call.args(), call.tensors(), {this}, std::move(factors), {});
   return local;
 }
 

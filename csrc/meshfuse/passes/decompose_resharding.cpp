@@ -185,7 +185,7 @@ class Decomposer {
 
   // ---- partial results
 
-  /// Partial results on each device, then a sum across each mesh axis.
+  /// Partial results on each device, then a reduction across each mesh axis.
   void reduce(Expr* expr, const Alignment& alignment) {
     TensorView* out = expr->output(0);
     const DeviceMesh result_mesh = out->getDeviceMesh();
@@ -240,7 +240,7 @@ class Decomposer {
     std::vector<PathStep> path = choice.path;
     const int64_t axis = axisOfFactor(expr, expr->inputs().size(), choice.factor);
     const int32_t root = axis < 0 ? -1 : out->domain().root()[static_cast<size_t>(axis)];
-    if (root >= 0 && path.empty()) {  // the axis itself: each device then sums over one element
+    if (root >= 0 && path.empty()) {  // the axis itself: each device then reduces one element
       path.push_back({true, false, out->domain().id(root)->extent()});
     }
     MESHFUSE_CHECK(root >= 0 && replayPath(out, root, path, p), expr->op().name(), ": ", at(out),
@@ -273,7 +273,9 @@ class Decomposer {
   bool widen(Expr* expr, const Alignment& alignment) {
     const DataType wide = fusion_.reduce_dtype;
     TensorView* out = expr->output(0);
-    if (wide == DataType::Null || !isFloating(out->dtype()) ||
+    const ReduceKind kind = expr->op().reduceKind();
+    const bool rounds = kind == ReduceKind::Sum || kind == ReduceKind::Prod;
+    if (wide == DataType::Null || !rounds || !isFloating(out->dtype()) ||
         bitsOf(out->dtype()) >= bitsOf(wide)) {
       return false;
     }

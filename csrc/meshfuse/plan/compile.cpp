@@ -143,8 +143,25 @@ class PlanBuilder {
     }
   }
 
+  /// Nothing has no largest element. Checked for whole axes: a device may well have no part of one.
+  void checkNotEmpty(const Expr* expr) const {
+    const ReduceKind kind = expr->op().reduceKind();
+    if (kind != ReduceKind::Max && kind != ReduceKind::Min) return;
+    for (size_t axis = 0; axis < expr->factors().numAxes(0); ++axis) {
+      for (const int32_t f : expr->factors().axis(0, axis)) {
+        const Factor& factor = expr->factors().factor(f);
+        MESHFUSE_CHECK(
+            factor.kind != FactorKind::Reduction || evaluator().evaluate(factor.extent) != 0,
+            expr->op().name(), ": Expected reduction dim ", axis,
+            " to have non-zero size, but axis ", AtAxis{static_cast<int64_t>(axis)}, " of ",
+            at(expr->input(0)), " is empty. Reduce an axis that has elements.");
+      }
+    }
+  }
+
   void addStep(const Expr* expr) {
     evaluator().checkConstraints(expr);
+    checkNotEmpty(expr);
     Step step{.call = OpCall(const_cast<Fusion&>(fusion_), expr->op(), expr->args()),
               .in = {},
               .out = {},

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Elementwise functions of two operands: one row of a table each.
+#include <meshfuse/ops/pointwise.h>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/atan2.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/floor_divide.h>
+#include <ATen/ops/fmod.h>
+#include <ATen/ops/gcd.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/gt.h>
+#include <ATen/ops/le.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/nextafter.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/sub.h>
+
+namespace meshfuse {
+namespace {
+
+using at::Tensor;
+
+Tensor divide(const Tensor& a, const Tensor& b) {
+  const bool integers =
+      at::isIntegralType(a.scalar_type(), true) && at::isIntegralType(b.scalar_type(), true);
+  return integers ? at::div(a, b, "trunc") : at::div(a, b);
+}
+Tensor plus(const Tensor& a, const Tensor& b) { return at::add(a, b); }
+Tensor minus(const Tensor& a, const Tensor& b) { return at::sub(a, b); }
+
+Scalar trueDivide(ScalarPool& pool, Scalar a, Scalar b) {
+  const DataType type = pool.dtype(a);
+  const bool integer = isIntegral(type) || type == DataType::Bool;
+  return pool.binary(ScalarOp::Div, integer ? pool.cast(a, DataType::Double) : a, b);
+}
+
+const BinaryRow kBinary[] = {
+    {"add", TypeRule::Arithmetic, "lhs + rhs.", plus},
+    {"sub", TypeRule::Arithmetic, "lhs - rhs.", minus},
+    {"mul", TypeRule::Arithmetic, "lhs * rhs.", at::mul},
+    {"div", TypeRule::Arithmetic, "lhs / rhs; integers truncate towards zero.", divide},
+    {"truediv", TypeRule::Float, "lhs / rhs in floating point.",
+     [](const Tensor& a, const Tensor& b) { return at::div(a, b); }, Accepts::Any, trueDivide},
+    {"floor_divide", TypeRule::Arithmetic, "lhs / rhs, rounded down.",
+     [](const Tensor& a, const Tensor& b) { return at::floor_divide(a, b); }, Accepts::Any,
+     [](ScalarPool& pool, Scalar a, Scalar b) { return pool.binary(ScalarOp::FloorDiv, a, b); }},
+    {"fmod", TypeRule::Arithmetic, "Remainder of lhs / rhs with the sign of lhs.",
+     [](const Tensor& a, const Tensor& b) { return at::fmod(a, b); }},
+    {"mod", TypeRule::Arithmetic, "lhs % rhs, as in Python: the remainder has the sign of rhs.",
+     [](const Tensor& a, const Tensor& b) { return at::remainder(a, b); }},
+    {"remainder", TypeRule::Arithmetic, "The same as mod.",
+     [](const Tensor& a, const Tensor& b) { return at::remainder(a, b); }, Accepts::Any,
+     [](ScalarPool& pool, Scalar a, Scalar b) { return pool.binary(ScalarOp::Mod, a, b); }},
+    {"gcd", TypeRule::Arithmetic, "Greatest common divisor of integers.", at::gcd,
+     Accepts::Integers},
+    {"nextafter", TypeRule::Arithmetic,
+     "The next number after lhs towards rhs, in Float or Double.", at::nextafter,
+     Accepts::FloatOrDouble},
+    {"pow", TypeRule::Arithmetic, "lhs to the power rhs.",
+     [](const Tensor& a, const Tensor& b) { return at::pow(a, b); }},
+    {"maximum", TypeRule::Arithmetic, "The larger one; nan if either is nan.", at::maximum},
+    {"minimum", TypeRule::Arithmetic, "The smaller one; nan if either is nan.", at::minimum},
+    {"atan2", TypeRule::Float, "Angle of the point (rhs, lhs).", at::atan2},
+    {"eq", TypeRule::Compare, "lhs == rhs.",
+     [](const Tensor& a, const Tensor& b) { return at::eq(a, b); }},
+    {"ne", TypeRule::Compare, "lhs != rhs.",
+     [](const Tensor& a, const Tensor& b) { return at::ne(a, b); }},
+    {"lt", TypeRule::Compare, "lhs < rhs.",
+     [](const Tensor& a, const Tensor& b) { return at::lt(a, b); }},
+    {"le", TypeRule::Compare, "lhs <= rhs.",
+     [](const Tensor& a, const Tensor& b) { return at::le(a, b); }},
+    {"gt", TypeRule::Compare, "lhs > rhs.",
+     [](const Tensor& a, const Tensor& b) { return at::gt(a, b); }},
+    {"ge", TypeRule::Compare, "lhs >= rhs.",
+     [](const Tensor& a, const Tensor& b) { return at::ge(a, b); }},
+    {"logical_and", TypeRule::Compare, "True where both are nonzero.", at::logical_and},
+    {"logical_or", TypeRule::Compare, "True where either is nonzero.", at::logical_or},
+};
+
+const bool kRegistered = registerBinary(kBinary);
+
+}  // namespace
+}  // namespace meshfuse
