@@ -23,10 +23,8 @@ std::string shape(const at::Tensor& t) { return concat("[", list(t.sizes()), "]"
 
 std::atomic<int64_t> calls_begun{0};
 
-/// Counts the call and checks its team.
-void beginCall(std::string_view what, const Team& team, int64_t world) {
-  calls_begun.fetch_add(1, std::memory_order_relaxed);
-  MESHFUSE_CHECK(team.size() > 0, what, ": the team has no members. Name at least one device.");
+/// Checks the members of a team, which may be none.
+void checkTeam(std::string_view what, const Team& team, int64_t world) {
   std::vector<bool> seen(static_cast<size_t>(world));
   for (const int64_t d : team.devices) {
     MESHFUSE_CHECK(d >= 0 && d < world, what, ": device ", d, " of the team {", list(team.devices),
@@ -37,6 +35,13 @@ void beginCall(std::string_view what, const Team& team, int64_t world) {
                    "}. Name each device once.");
     seen[static_cast<size_t>(d)] = true;
   }
+}
+
+/// Counts the call and checks its team.
+void beginCall(std::string_view what, const Team& team, int64_t world) {
+  calls_begun.fetch_add(1, std::memory_order_relaxed);
+  MESHFUSE_CHECK(team.size() > 0, what, ": the team has no members. Name at least one device.");
+  checkTeam(what, team, world);
 }
 
 void checkRoot(std::string_view what, int64_t root, const Team& team) {
@@ -347,7 +352,8 @@ void Communicator::sendRecv(LocalTensors out, LocalTensors in,
     sent += is_local(from) ? 1 : 0;
     received += is_local(to) ? 1 : 0;
   }
-  if (!pairs.empty()) beginCall(kWhat, team, size());
+  calls_begun.fetch_add(1, std::memory_order_relaxed);  // a call without messages, too
+  checkTeam(kWhat, team, size());
   if (sent + received == 0) return skipCall(kWhat);
   checkNumber(kWhat, "in", in, sent);
   checkNumber(kWhat, "out", out, received);

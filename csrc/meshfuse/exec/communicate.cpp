@@ -343,7 +343,8 @@ void exchange(const CommunicationStep& step, Communicator& comm, std::span<Parti
       arrivals.emplace_back(to, &piece);
     }
   }
-  if (!pairs.empty()) comm.sendRecv(out, in, pairs);
+  // A rank that does not know the sizes has no pieces, so their number does not decide on the call.
+  if (step.info.kind != CommunicationKind::LocalSlice) comm.sendRecv(out, in, pairs);
   const auto place = [&](Participant& m, const Piece& piece, const at::Tensor& t) {
     if (piece.fills_target) {
       m.result = t;
