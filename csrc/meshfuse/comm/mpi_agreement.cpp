@@ -102,12 +102,18 @@ void MpiAgreement::begin(const Team& team, const Proposal& proposal) {
   statements_.clear();
   different_ = false;
   std::fill(awaited_.begin(), awaited_.end(), false);
+  const std::string enclosure = proposal.enclosure();
   for (const int64_t device : team.devices) {
     const auto member = static_cast<int>(device);
     if (member == rank_) continue;
     members_.push_back(member);
     awaited_[static_cast<size_t>(member)] = true;
-    sendFingerprint(member, {.number = ++number(member), .word = proposal.fingerprint(member)});
+    const Header header{.number = ++number(member), .word = proposal.fingerprint(member)};
+    if (enclosure.empty()) {
+      sendFingerprint(member, header);
+    } else {
+      send(member, header, enclosure);
+    }
   }
   missing_ = members_.size();
   for (const int member : members_) look(member);
@@ -152,7 +158,8 @@ void MpiAgreement::look(int member) {
     }
     if (isAwaited(member)) --missing_;
     awaited_[static_cast<size_t>(member)] = false;
-    different_ = different_ || front.word != proposal_->fingerprint(member);
+    different_ = different_ || front.word != proposal_->fingerprint(member) ||
+                 !proposal_->take(member, front.text);
   }
 }
 

@@ -2,8 +2,22 @@
 #include <meshfuse/exec/agreement.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace meshfuse {
+namespace {
+
+[[noreturn]] void throwDifference(std::span<const Statement> statements) {
+  std::vector<int64_t> ranks;
+  std::vector<std::string> texts;
+  for (const auto& [rank, text] : statements) {
+    ranks.push_back(rank);
+    texts.push_back(text);
+  }
+  throwDisagreement(ranks, texts);
+}
+
+}  // namespace
 
 ExecutionProposal::ExecutionProposal(const Plan& plan, std::span<const InputValue> inputs,
                                      int64_t device)
@@ -28,25 +42,20 @@ std::string ExecutionProposal::describe() const {
 }
 
 void ExecutionProposal::disagree(std::span<const Statement> statements) const {
-  std::vector<int64_t> ranks;
-  std::vector<std::string> texts;
-  for (const auto& [rank, text] : statements) {
-    ranks.push_back(rank);
-    texts.push_back(text);
-  }
-  throwDisagreement(ranks, texts);
+  throwDifference(statements);
 }
 
-std::vector<at::Tensor> runAgreed(Communicator& comm, const Plan& plan,
-                                  std::span<const InputValue> inputs,
-                                  const std::function<std::vector<at::Tensor>()>& body) {
-  const ExecutionProposal proposal(plan, inputs, comm.deviceId());
-  comm.beginExecution(plan.agreement->team, proposal);
+namespace {
+
+/// Runs `body` between the begin and the end of an execution.
+template <class F>
+auto inExecution(Communicator& comm, const Team& team, const Proposal& proposal, F body) {
+  comm.beginExecution(team, proposal);
   try {
-    auto outputs = body();
+    auto result = body();
     comm.agree();  // a device may have no communication, although others have
     comm.endExecution();
-    return outputs;
+    return result;
   } catch (const std::exception& error) {
     comm.abandonExecution(error.what());
     throw;
@@ -56,17 +65,58 @@ std::vector<at::Tensor> runAgreed(Communicator& comm, const Plan& plan,
   }
 }
 
-void refuse(Communicator& comm, const Fusion* program, std::string_view reason) noexcept {
+}  // namespace
+
+std::vector<at::Tensor> runAgreed(Communicator& comm, const Plan& plan,
+                                  std::span<const InputValue> inputs,
+                                  const std::function<std::vector<at::Tensor>()>& body) {
+  const ExecutionProposal proposal(plan, inputs, comm.deviceId());
+  return inExecution(comm, plan.agreement->team, proposal, body);
+}
+
+// --- Sizes ---------------------------------------------------------------------------------------
+
+SizeProposal::SizeProposal(const ProgramAgreement& program, std::vector<int64_t>& sizes,
+                           const std::function<std::string()>& describe)
+    : program_(program), sizes_(sizes), describe_(describe) {}
+
+uint64_t SizeProposal::fingerprint(int64_t) const {
+  constexpr uint64_t kSizes = 0x73697A6573;  // tells it from the execution that follows
+  return mixHash(program_.program, kSizes);
+}
+
+void SizeProposal::disagree(std::span<const Statement> statements) const {
+  throwDifference(statements);
+}
+
+std::string SizeProposal::enclosure() const {
+  std::string bytes(sizes_.size() * sizeof(int64_t), '\0');
+  std::memcpy(bytes.data(), sizes_.data(), bytes.size());
+  return bytes;
+}
+
+bool SizeProposal::take(int64_t, std::string_view enclosure) const {
+  if (enclosure.size() != sizes_.size() * sizeof(int64_t)) return false;
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    int64_t size = -1;
+    std::memcpy(&size, enclosure.data() + i * sizeof size, sizeof size);
+    if (size < 0) continue;
+    if (sizes_[i] >= 0 && sizes_[i] != size) return false;
+    sizes_[i] = size;
+  }
+  return true;
+}
+
+void tellSizes(Communicator& comm, const ProgramAgreement& program, std::vector<int64_t>& sizes,
+               const std::function<std::string()>& describe) {
+  const SizeProposal proposal(program, sizes, describe);
+  inExecution(comm, program.team, proposal, [] { return true; });
+}
+
+void refuse(Communicator& comm, const ProgramAgreement* program, std::string_view reason) noexcept {
   if (comm.localRanks().size() != 1 || comm.size() == 1) return;
   if (program == nullptr) return comm.reportRefusal(reason);
-  try {
-    const Team team = communicatingDevices(*program);
-    const auto& devices = team.devices;
-    if (std::ranges::find(devices, comm.localRanks()[0]) == devices.end()) return;
-    comm.refuseExecution(team, reason);
-  } catch (...) {
-    comm.reportRefusal(reason);
-  }
+  if (program->has(comm.localRanks()[0])) comm.refuseExecution(program->team, reason);
 }
 
 }  // namespace meshfuse

@@ -83,11 +83,23 @@ class FusionExecutorCache {
   /// Plans made for other devices are dropped.
   void useTeam(const Team& team);
   void dropPlans();
-  std::shared_ptr<const Plan> planFor(std::span<const InputValue> inputs, Communicator& comm);
-  /// The same; when it throws, the other ranks are told.
+  /// `told`: sizes of the program's told axes.
+  std::shared_ptr<const Plan> planFor(std::span<const InputValue> inputs, Communicator& comm,
+                                      std::span<const int64_t> told = {});
+  /// The same, with sizes from the other ranks where the program needs them; when it throws, the
+  /// others are told.
   std::shared_ptr<const Plan> planOrRefuse(std::span<const InputValue> inputs, Communicator& comm);
-  std::shared_ptr<const Plan> find(std::span<const InputValue> inputs, const Team& team);
+  /// A plan that needs no sizes from other ranks, if there is one; else nullptr.
+  std::shared_ptr<const Plan> knownPlan(std::span<const InputValue> inputs, const Team& team);
+  std::shared_ptr<const Plan> find(std::span<const InputValue> inputs, const Team& team,
+                                   std::span<const int64_t> told = {});
   std::shared_ptr<const Fusion> compiledLocked();
+  /// What ranks that run the program agree on; nullptr where this process has all devices.
+  std::shared_ptr<const ProgramAgreement> agreementLocked(const Communicator& comm);
+  /// Sizes of the program's told axes that this rank's inputs give.
+  std::vector<int64_t> sizesLocked(std::span<const InputValue> inputs, Communicator& comm);
+  /// For the comparison with other ranks.
+  std::string describe(std::span<const InputValue> inputs, Communicator& comm);
   /// Per input the tensor of a device that holds it.
   std::vector<InputValue> representativeInputs(std::span<const std::vector<InputValue>> inputs,
                                                Communicator& comm);
@@ -103,10 +115,12 @@ class FusionExecutorCache {
   std::shared_ptr<const Fusion> compiled_;
   uint64_t compiled_version_ = 0;
   std::vector<size_t> by_value_;  // scalar inputs of compiled_ that sizes depend on
+  std::shared_ptr<const ProgramAgreement> agreement_;  // of compiled_; made when needed
   Team team_;
   std::list<std::shared_ptr<const Plan>> plans_;         // most recently used first
   std::vector<std::shared_ptr<const Plan>> per_device_;  // of an uneven program, as run last
   std::unordered_multimap<size_t, std::list<std::shared_ptr<const Plan>>::iterator> index_;
+  std::pair<Signature, std::vector<int64_t>> last_sizes_;  // that inputs gave to told axes
   mutable std::mutex mutex_;
   ExecutionStats stats_;
 };

@@ -40,6 +40,7 @@ std::shared_ptr<const Fusion> FusionExecutorCache::compiledLocked() {
   checkRunnable(*fusion_);
   std::shared_ptr<const Fusion> now = runPipelineWithDumps(*fusion_);
   dropPlans();
+  agreement_.reset();
   compiled_ = std::move(now);
   by_value_ = inputsThatSizesNeed(*compiled_);
   compiled_version_ = fusion_->version();
@@ -50,6 +51,16 @@ void FusionExecutorCache::dropPlans() {
   plans_.clear();
   per_device_.clear();
   index_.clear();
+  last_sizes_ = {};
+}
+
+std::shared_ptr<const ProgramAgreement> FusionExecutorCache::agreementLocked(
+    const Communicator& comm) {
+  if (comm.size() == 1 || comm.localRanks().size() != 1) return nullptr;
+  const auto compiled = compiledLocked();
+  if (agreement_ == nullptr)
+    agreement_ = std::make_shared<ProgramAgreement>(makeProgramAgreement(*compiled));
+  return agreement_;
 }
 
 FusionExecutorCache::Team FusionExecutorCache::teamOf(const Communicator& comm) {
@@ -63,14 +74,21 @@ void FusionExecutorCache::useTeam(const Team& team) {
   team_ = team;
 }
 
+std::shared_ptr<const Plan> FusionExecutorCache::knownPlan(std::span<const InputValue> inputs,
+                                                           const Team& team) {
+  const std::lock_guard lock(mutex_);
+  return find(inputs, team);
+}
+
 std::shared_ptr<const Plan> FusionExecutorCache::find(std::span<const InputValue> inputs,
-                                                      const Team& team) {
+                                                      const Team& team,
+                                                      std::span<const int64_t> told) {
   if (compiled_ == nullptr || compiled_version_ != fusion_->version() || !(team == team_)) {
     return nullptr;
   }
-  if (!plans_.empty() && plans_.front()->signature.matches(inputs)) return plans_.front();
+  if (!plans_.empty() && plans_.front()->signature.matches(inputs, told)) return plans_.front();
   if (plans_.size() < 2) return nullptr;
-  const Signature signature(inputs, by_value_);
+  const Signature signature(inputs, by_value_, told);
   const auto [first, last] = index_.equal_range(signature.hash());
   for (auto it = first; it != last; ++it) {
     if (!((*it->second)->signature == signature)) continue;
@@ -81,14 +99,19 @@ std::shared_ptr<const Plan> FusionExecutorCache::find(std::span<const InputValue
 }
 
 std::shared_ptr<const Plan> FusionExecutorCache::planFor(std::span<const InputValue> inputs,
-                                                         Communicator& comm) {
+                                                         Communicator& comm,
+                                                         std::span<const int64_t> told) {
   const Team team = teamOf(comm);
   const std::lock_guard lock(mutex_);
-  if (auto plan = find(inputs, team)) return plan;
+  if (auto plan = find(inputs, team, told)) return plan;
   std::shared_ptr<const Fusion> compiled = compiledLocked();
   useTeam(team);
-  auto plan = compile(std::move(compiled), inputs, Signature(inputs, by_value_), comm.localRanks(),
-                      comm.size());
+  const auto agreement = agreementLocked(comm);
+  auto plan = compile(std::move(compiled), inputs, Signature(inputs, by_value_, told),
+                      {.local_devices = comm.localRanks(),
+                       .device_count = comm.size(),
+                       .agreement = agreement.get(),
+                       .told = told});
   ++stats_.compiles;
   plans_.push_front(plan);
   index_.emplace(plan->signature.hash(), plans_.begin());
@@ -127,8 +150,9 @@ std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
   per_device_.resize(devices.size());
   for (size_t r = 0; r < devices.size(); ++r) {
     if (per_device_[r] != nullptr && per_device_[r]->signature.matches(inputs[r])) continue;
-    per_device_[r] = compile(compiled, inputs[r], Signature(inputs[r], by_value_), devices,
-                             comm.size(), devices[r]);
+    per_device_[r] = compile(
+        compiled, inputs[r], Signature(inputs[r], by_value_),
+        {.local_devices = devices, .device_count = comm.size(), .device = devices[r], .told = {}});
     ++stats_.compiles;
   }
   return per_device_;
@@ -136,18 +160,54 @@ std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
 
 std::shared_ptr<const Plan> FusionExecutorCache::planOrRefuse(std::span<const InputValue> inputs,
                                                               Communicator& comm) {
-  try {
-    return planFor(inputs, comm);
-  } catch (const std::exception& error) {
-    refuse(error.what());
-    throw;
+  if (auto plan = knownPlan(inputs, teamOf(comm))) return plan;
+  const auto orRefuse = [&](auto make) {
+    try {
+      return make();
+    } catch (const std::exception& error) {
+      refuse(error.what());
+      throw;
+    }
+  };
+  std::shared_ptr<const ProgramAgreement> program;
+  std::vector<int64_t> told = orRefuse([&] {
+    const std::lock_guard lock(mutex_);
+    program = agreementLocked(comm);
+    const bool tells = program != nullptr && program->has(comm.deviceId());
+    return tells ? sizesLocked(inputs, comm) : std::vector<int64_t>();
+  });
+  if (!told.empty()) tellSizes(comm, *program, told, [&] { return describe(inputs, comm); });
+  return orRefuse([&] { return planFor(inputs, comm, told); });
+}
+
+std::vector<int64_t> FusionExecutorCache::sizesLocked(std::span<const InputValue> inputs,
+                                                      Communicator& comm) {
+  if (agreement_->told.empty()) return {};
+  useTeam(teamOf(comm));
+  auto& [signature, sizes] = last_sizes_;
+  if (sizes.empty() || !signature.matches(inputs)) {
+    const auto evaluator =
+        bindInputs(compiled_, inputs,
+                   {.local_devices = comm.localRanks(), .device_count = comm.size(), .told = {}});
+    sizes = sizesToTell(*compiled_, *agreement_, evaluator, comm.deviceId());
+    signature = Signature(inputs);
   }
+  return sizes;
+}
+
+std::string FusionExecutorCache::describe(std::span<const InputValue> inputs, Communicator& comm) {
+  const auto compiled = compiledFusion();
+  const auto evaluator =
+      bindInputs(compiled, inputs,
+                 {.local_devices = comm.localRanks(), .device_count = comm.size(), .told = {}});
+  return describeExecution(*compiled, evaluator, inputs, comm.deviceId());
 }
 
 void FusionExecutorCache::refuse(std::string_view reason) noexcept {
-  std::shared_ptr<const Fusion> program;
+  std::shared_ptr<const ProgramAgreement> program;
   try {
-    program = compiledFusion();
+    const std::lock_guard lock(mutex_);
+    program = agreementLocked(Communicator::instance());
   } catch (...) {  // wrong on this rank, and maybe on others
   }
   try {
@@ -251,7 +311,11 @@ bool FusionExecutorCache::isCompiled(std::span<const InputValue> inputs) {
   Communicator& comm = Communicator::instance();
   const Team team = teamOf(comm);
   const std::lock_guard lock(mutex_);
-  return find(inputs, team) != nullptr;
+  if (find(inputs, team) != nullptr) return true;
+  return compiled_version_ == fusion_->version() && team == team_ && agreement_ != nullptr &&
+         !agreement_->told.empty() && std::ranges::any_of(plans_, [&](const auto& plan) {
+           return plan->signature.matchesInputs(inputs);
+         });
 }
 
 std::shared_ptr<const Plan> FusionExecutorCache::lastPlan() const {

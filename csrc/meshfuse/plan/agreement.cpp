@@ -26,8 +26,7 @@ std::vector<int64_t> globalSizes(const TensorView* tv, const ExpressionEvaluator
   return sizes;
 }
 
-}  // namespace
-
+/// The devices that send or receive, in order; empty if no messages are needed.
 Team communicatingDevices(const Fusion& fusion) {
   std::set<int64_t> devices;
   const auto add = [&](const TensorView* tv) {
@@ -42,6 +41,51 @@ Team communicatingDevices(const Fusion& fusion) {
   }
   if (devices.size() < 2) return {};
   return {{devices.begin(), devices.end()}};
+}
+
+/// Axes of inputs that some members of the team don't hold, and whose sizes are not declared.
+std::vector<ToldAxis> axesToTell(const Fusion& fusion, const Team& team) {
+  std::vector<ToldAxis> told;
+  for (size_t i = 0; i < fusion.inputs().size(); ++i) {
+    const auto* tv = std::get_if<TensorView*>(&fusion.inputs()[i]);
+    if (tv == nullptr ||
+        std::ranges::all_of(team.devices, [&](int64_t device) { return holds(*tv, device); })) {
+      continue;
+    }
+    const auto logical = (*tv)->domain().withoutReductions((*tv)->domain().logical());
+    for (size_t axis = 0; axis < logical.size(); ++axis) {
+      const IterDomain* id = (*tv)->domain().id(logical[axis]);
+      const Scalar extent = id->getMaybeExpandedExtent();
+      if (!fusion.scalars().constInt(extent))
+        told.push_back({.input = i, .axis = static_cast<int64_t>(axis), .extent = extent});
+    }
+  }
+  return told;
+}
+
+}  // namespace
+
+bool ProgramAgreement::has(int64_t device) const {
+  return std::ranges::find(team.devices, device) != team.devices.end();
+}
+
+ProgramAgreement makeProgramAgreement(const Fusion& fusion) {
+  ProgramAgreement agreement{.team = communicatingDevices(fusion), .told = {}};
+  if (agreement.team.devices.empty()) return agreement;
+  agreement.told = axesToTell(fusion, agreement.team);
+  for (const char c : irText(fusion))
+    agreement.program = mixHash(agreement.program, static_cast<unsigned char>(c));
+  return agreement;
+}
+
+std::vector<int64_t> sizesToTell(const Fusion& fusion, const ProgramAgreement& program,
+                                 const ExpressionEvaluator& evaluator, int64_t device) {
+  std::vector<int64_t> sizes;
+  for (const ToldAxis& axis : program.told) {
+    const auto* tv = std::get<TensorView*>(fusion.inputs()[axis.input]);
+    sizes.push_back(holds(tv, device) ? evaluator.evaluate(axis.extent).value_or(-1) : -1);
+  }
+  return sizes;
 }
 
 uint64_t mixHash(uint64_t hash, uint64_t word) {
@@ -63,14 +107,13 @@ uint64_t mixHash(uint64_t hash, const ScalarValue& value) {
 }
 
 std::optional<PlanAgreement> makePlanAgreement(const Fusion& fusion,
+                                               const ProgramAgreement& program,
                                                const ExpressionEvaluator& evaluator,
                                                int64_t device) {
-  PlanAgreement agreement{.team = communicatingDevices(fusion), .fingerprints = {}};
+  if (!program.has(device)) return std::nullopt;
+  PlanAgreement agreement{.team = program.team, .fingerprints = {}};
   const auto& team = agreement.team.devices;
-  if (std::ranges::find(team, device) == team.end()) return std::nullopt;
-  uint64_t program = 0;
-  for (const char c : irText(fusion)) program = mixHash(program, static_cast<unsigned char>(c));
-  agreement.fingerprints.assign(team.size(), program);
+  agreement.fingerprints.assign(team.size(), program.program);
   for (size_t i = 0; i < fusion.inputs().size(); ++i) {
     const auto* tv = std::get_if<TensorView*>(&fusion.inputs()[i]);
     if (tv == nullptr || !holds(*tv, device)) continue;

@@ -11,6 +11,24 @@ namespace meshfuse {
 class ExpressionEvaluator;
 class Fusion;
 
+/// An axis of an input whose size is known only to the devices that hold the input.
+struct ToldAxis {
+  size_t input = 0;  // position
+  int64_t axis = 0;  // among its axes
+  Scalar extent;
+};
+
+/// The part of it that the program knows.
+struct ProgramAgreement {
+  Team team;             // all devices with a part in a message
+  uint64_t program = 0;  // hash of the IR text
+  /// Sizes that the members tell one another before every execution: of axes of inputs that some
+  /// members don't hold. Empty where all members hold all inputs whose sizes are not declared.
+  std::vector<ToldAxis> told;
+
+  bool has(int64_t device) const;
+};
+
 /// The part of it that a plan knows: all but the values of scalar inputs.
 struct PlanAgreement {
   Team team;  // all devices with a part in a message
@@ -19,12 +37,18 @@ struct PlanAgreement {
   std::vector<uint64_t> fingerprints;
 };
 
-/// The devices that send or receive when `fusion` (after the passes) runs, in order; empty if no
-/// messages are needed.
-Team communicatingDevices(const Fusion& fusion);
+/// The team: the devices that send or receive when `fusion` (after the passes) runs, in order;
+/// empty if no messages are needed.
+ProgramAgreement makeProgramAgreement(const Fusion& fusion);
+
+/// Per axis of `program.told` the global size that the bound inputs of `device` give it; -1 where
+/// it does not hold the input.
+std::vector<int64_t> sizesToTell(const Fusion& fusion, const ProgramAgreement& program,
+                                 const ExpressionEvaluator& evaluator, int64_t device);
 
 /// nullopt if `device` has no part in a message of `fusion`. `evaluator`: inputs are bound.
 std::optional<PlanAgreement> makePlanAgreement(const Fusion& fusion,
+                                               const ProgramAgreement& program,
                                                const ExpressionEvaluator& evaluator,
                                                int64_t device);
 

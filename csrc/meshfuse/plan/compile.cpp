@@ -17,12 +17,13 @@ namespace meshfuse {
 class PlanBuilder {
  public:
   PlanBuilder(std::shared_ptr<const Fusion> fusion, std::span<const InputValue> inputs,
-              std::span<const int64_t> devices, int64_t device_count, int64_t device)
+              const PlanTarget& target)
       : fusion_(*fusion),
         inputs_(inputs),
-        devices_(devices),
-        device_count_(device_count),
-        device_(device),
+        target_(target),
+        devices_(target.local_devices),
+        device_count_(target.device_count),
+        device_(target.device),
         slot_of_(fusion->tensors().size(), -1),
         alias_of_(fusion->tensors().size(), -1),
         plan_(std::make_shared<Plan>(fusion)) {}
@@ -30,9 +31,9 @@ class PlanBuilder {
   std::shared_ptr<const Plan> build(Signature signature) {
     by_value_ = signature.byValue();
     plan_->signature = std::move(signature);
-    if (fusion_.uneven) evaluator().setDevice(device_ < 0 ? devices_[0] : device_);
+    bindInputs();
+    bindTold();
     exprs_ = fusion_.exprs();
-    checkInputs();
     for (const Expr* expr : exprs_) {
       try {
         addStep(expr);
@@ -43,11 +44,16 @@ class PlanBuilder {
     }
     for (const FusionOutput& output : fusion_.outputs()) addOutput(output);
     freeSlots();
-    plan_->evaluator = evaluator();
-    if (devices_.size() == 1 && device_count_ > 1) {
-      plan_->agreement = makePlanAgreement(fusion_, evaluator(), devices_[0]);
+    if (target_.agreement != nullptr) {
+      plan_->agreement = makePlanAgreement(fusion_, *target_.agreement, evaluator(), devices_[0]);
     }
     return std::move(plan_);
+  }
+
+  const ExpressionEvaluator& bindInputs() {
+    if (fusion_.uneven) evaluator().setDevice(device_ < 0 ? devices_[0] : device_);
+    checkInputs();
+    return evaluator();
   }
 
  private:
@@ -78,6 +84,17 @@ class PlanBuilder {
         checkScalar(std::get<Scalar>(declared), static_cast<int64_t>(i));
         plan_->inputs.push_back(-1);
       }
+    }
+  }
+
+  void bindTold() {
+    for (size_t i = 0; i < target_.told.size(); ++i) {
+      if (target_.told[i] < 0) continue;
+      const ToldAxis& axis = target_.agreement->told[i];
+      const auto* tv = std::get<TensorView*>(fusion_.inputs()[axis.input]);
+      evaluator().bind(axis.extent, target_.told[i],
+                       concat("axis ", axis.axis, " of input ", axis.input, ", ", tv->name(),
+                              ", of other ranks"));
     }
   }
 
@@ -445,6 +462,7 @@ class PlanBuilder {
 
   const Fusion& fusion_;
   std::span<const InputValue> inputs_;
+  const PlanTarget& target_;
   std::span<const int64_t> devices_;
   int64_t device_count_;
   int64_t device_;                // whose sizes the plan is for; -1: those of all are equal
@@ -459,10 +477,13 @@ class PlanBuilder {
 
 std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
                                     std::span<const InputValue> inputs, Signature signature,
-                                    std::span<const int64_t> local_devices, int64_t device_count,
-                                    int64_t device) {
-  return PlanBuilder(std::move(fusion), inputs, local_devices, device_count, device)
-      .build(std::move(signature));
+                                    const PlanTarget& target) {
+  return PlanBuilder(std::move(fusion), inputs, target).build(std::move(signature));
+}
+
+ExpressionEvaluator bindInputs(std::shared_ptr<const Fusion> fusion,
+                               std::span<const InputValue> inputs, const PlanTarget& target) {
+  return PlanBuilder(std::move(fusion), inputs, target).bindInputs();
 }
 
 std::string Plan::toString() const {

@@ -88,13 +88,26 @@ struct Plan {
   std::string toString() const;
 };
 
+/// Who runs a plan.
+struct PlanTarget {
+  std::span<const int64_t> local_devices;
+  int64_t device_count = 1;  // that the communicator has
+  /// Whose inputs these are and whose sizes the plan is for, where those of several local devices
+  /// differ (uneven programs); -1: those of all are equal.
+  int64_t device = -1;
+  const ProgramAgreement* agreement = nullptr;  // where each rank has a process of its own
+  std::span<const int64_t> told;                // global sizes of agreement->told; -1: not known
+};
+
 /// Compiles `fusion` (after the passes) for these inputs. Throws Error; everything that can fail
-/// for reasons of sizes fails here. `device_count`: devices that the communicator has. `device`:
-/// the one whose inputs these are and whose sizes the plan is for, where those of several local
-/// devices differ (uneven programs).
+/// for reasons of sizes fails here.
 std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
                                     std::span<const InputValue> inputs, Signature signature,
-                                    std::span<const int64_t> local_devices, int64_t device_count,
-                                    int64_t device = -1);
+                                    const PlanTarget& target);
+
+/// Evaluator with the sizes of the inputs that the local devices hold. Throws Error when an input
+/// is not what `fusion` declares, as compile() does.
+ExpressionEvaluator bindInputs(std::shared_ptr<const Fusion> fusion,
+                               std::span<const InputValue> inputs, const PlanTarget& target);
 
 }  // namespace meshfuse

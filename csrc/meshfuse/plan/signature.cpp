@@ -48,20 +48,35 @@ bool forEachWord(std::span<const InputValue> inputs, std::span<const size_t> by_
 
 }  // namespace
 
-Signature::Signature(std::span<const InputValue> inputs, std::vector<size_t> by_value)
-    : by_value_(std::move(by_value)) {
-  forEachWord(inputs, by_value_, [&](int64_t w) {
+Signature::Signature(std::span<const InputValue> inputs, std::vector<size_t> by_value,
+                     std::span<const int64_t> told)
+    : by_value_(std::move(by_value)), told_(told.size()) {
+  const auto add = [&](int64_t w) {
     words_.push_back(w);
     hash_ = hash_ * 0x9E3779B97F4A7C15ull + static_cast<size_t>(w);
     return true;
-  });
+  };
+  forEachWord(inputs, by_value_, add);
+  for (const int64_t size : told) add(size);
 }
 
-bool Signature::matches(std::span<const InputValue> inputs) const {
+std::optional<size_t> Signature::prefix(std::span<const InputValue> inputs) const {
   size_t i = 0;
   const bool same = forEachWord(inputs, by_value_,
                                 [&](int64_t w) { return i < words_.size() && words_[i++] == w; });
-  return same && i == words_.size();
+  if (!same) return std::nullopt;
+  return i;
+}
+
+bool Signature::matches(std::span<const InputValue> inputs, std::span<const int64_t> told) const {
+  const auto length = prefix(inputs);
+  return length && *length + told.size() == words_.size() &&
+         std::ranges::equal(told, std::span(words_).subspan(*length));
+}
+
+bool Signature::matchesInputs(std::span<const InputValue> inputs) const {
+  const auto length = prefix(inputs);
+  return length && *length + told_ == words_.size();
 }
 
 std::vector<size_t> inputsThatSizesNeed(const Fusion& fusion) {

@@ -240,11 +240,6 @@ def test_pipeline_of_two_devices(world):
     assert communications(fd) == ["broadcast x"]
 
 
-@pytest.mark.xfail(
-    LAUNCHED,
-    run=False,
-    reason="a rank outside the mesh of an input does not learn its symbolic sizes",
-)
 def test_pipeline_of_symbolic_size(world):
     fd, first, second = two_stages(-1)
     need(world, second)
