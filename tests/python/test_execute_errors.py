@@ -315,3 +315,23 @@ def test_scalars_that_differ_between_devices_are_refused():
         pytest.raises(meshfuse.Error, match="input 1 is 2 on device 0 but 5 on device 1"),
     ):
         sim.execute(fd, [[torch.ones(2, 2), 2.0], [torch.ones(2, 2), 5.0]])
+
+
+def test_names_of_tensors_that_a_pass_made_are_not_shown():
+    """A copy of T1 is divided as T3 is, which is not possible: the message is about T1."""
+    with FusionDefinition(uneven=True) as fd:
+        w, b = fd.define_tensor([8, 8]), fd.define_tensor([8])
+        x = fd.ops.neg(b)
+        fd.add_output(fd.ops.linear(x, w, b))
+        for tv in (w, b, x):
+            tv.set_device_mesh(DeviceMesh(range(3)))
+        w.outer_split(1, 3)
+        w.axis(1).parallelize(ParallelType.mesh_x)
+        x.inner_split(0, 3)
+        x.axis(1).parallelize(ParallelType.mesh_x)
+    with (
+        meshfuse.simulate(3) as sim,
+        pytest.raises(meshfuse.Error, match=r"^axis 0 of T1 of size 8 is not divisible") as caught,
+    ):
+        sim.execute(fd, [[torch.ones(8, n), torch.ones(8)] for n in (3, 3, 2)])
+    assert (caught.value.tensor, caught.value.axis) == ("T1", 0)

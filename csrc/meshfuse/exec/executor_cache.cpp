@@ -4,6 +4,7 @@
 #include <meshfuse/exec/executor.h>
 #include <meshfuse/exec/profile.h>
 #include <meshfuse/plan/dump.h>
+#include <meshfuse/plan/user_names.h>
 
 #include <algorithm>
 
@@ -22,6 +23,17 @@ void checkRunnable(const Fusion& fusion) {
                  "through ATen and has no such axis; use mesh_x, mesh_y, mesh_z, "
                  "stream or serial."));
     }
+  }
+}
+
+/// Compiles what the passes made of `user`.
+std::shared_ptr<const Plan> compileFor(const Fusion& user, std::shared_ptr<const Fusion> compiled,
+                                       std::span<const InputValue> inputs, Signature signature,
+                                       const PlanTarget& target) {
+  try {
+    return compile(compiled, inputs, std::move(signature), target);
+  } catch (const Error& error) {
+    throw withUserNames(error, *compiled, user.tensors().size());
   }
 }
 
@@ -107,11 +119,11 @@ std::shared_ptr<const Plan> FusionExecutorCache::planFor(std::span<const InputVa
   std::shared_ptr<const Fusion> compiled = compiledLocked();
   useTeam(team);
   const auto agreement = agreementLocked(comm);
-  auto plan = compile(std::move(compiled), inputs, Signature(inputs, by_value_, told),
-                      {.local_devices = comm.localRanks(),
-                       .device_count = comm.size(),
-                       .agreement = agreement.get(),
-                       .told = told});
+  auto plan = compileFor(*fusion_, std::move(compiled), inputs, Signature(inputs, by_value_, told),
+                         {.local_devices = comm.localRanks(),
+                          .device_count = comm.size(),
+                          .agreement = agreement.get(),
+                          .told = told});
   ++stats_.compiles;
   plans_.push_front(plan);
   index_.emplace(plan->signature.hash(), plans_.begin());
@@ -150,8 +162,8 @@ std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
   per_device_.resize(devices.size());
   for (size_t r = 0; r < devices.size(); ++r) {
     if (per_device_[r] != nullptr && per_device_[r]->signature.matches(inputs[r])) continue;
-    per_device_[r] = compile(
-        compiled, inputs[r], Signature(inputs[r], by_value_),
+    per_device_[r] = compileFor(
+        *fusion_, compiled, inputs[r], Signature(inputs[r], by_value_),
         {.local_devices = devices, .device_count = comm.size(), .device = devices[r], .told = {}});
     ++stats_.compiles;
   }
