@@ -4,6 +4,7 @@
 
 #include <meshfuse/comm/collective_call.h>
 #include <meshfuse/comm/communicator.h>
+#include <meshfuse/comm/select.h>
 
 namespace meshfuse::python {
 namespace {
@@ -58,9 +59,19 @@ void reportRefusal(const std::string& reason) {
   if (communicator != nullptr && communicator->size() > 1) communicator->reportRefusal(reason);
 }
 
+/// Calls `hook` when the communicator of this process starts.
+void onStart(py::function hook) {
+  // The function lives as long as the interpreter: the hook may outlive that.
+  setStartHook([function = hook.release().ptr()] {
+    const py::gil_scoped_acquire acquire;
+    py::reinterpret_borrow<py::function>(function)();
+  });
+}
+
 void shutdown(bool failed) {
   if (Communicator* communicator = Communicator::existing()) communicator->shutdown(failed);
   setInterruptCheck({});  // the interpreter ends before this library does
+  setStartHook({});
 }
 
 /// Whether a communicator of more than one process exists already.
@@ -73,15 +84,17 @@ bool isDistributed() {
 
 void bindCommunicator(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
+  // pos_only(), where a function names no argument, keeps None from being taken for `self`.
   py::class_<Communicator, std::shared_ptr<Communicator>>(module, "Communicator")
-      .def("size", &Communicator::size)
-      .def("rank", &Communicator::rank)
-      .def("local_size", &Communicator::localSize)
-      .def("local_rank", &Communicator::localRank)
-      .def("local_ranks", &localRanks)
-      .def("is_available", &Communicator::isAvailable)
-      .def("backend", &Communicator::backend)
-      .def("barrier", &Communicator::barrier, Release(), "Waits until every rank arrives.");
+      .def("size", &Communicator::size, py::pos_only())
+      .def("rank", &Communicator::rank, py::pos_only())
+      .def("local_size", &Communicator::localSize, py::pos_only())
+      .def("local_rank", &Communicator::localRank, py::pos_only())
+      .def("local_ranks", &localRanks, py::pos_only())
+      .def("is_available", &Communicator::isAvailable, py::pos_only())
+      .def("backend", &Communicator::backend, py::pos_only())
+      .def("barrier", &Communicator::barrier, py::pos_only(), Release(),
+           "Waits until every rank arrives.");
 
   py::class_<GuardHandle>(module, "CommunicatorGuard")
       .def(py::init<std::shared_ptr<Communicator>>(), py::arg("communicator").none(false))
@@ -99,6 +112,8 @@ void bindCommunicator(py::module_& module) {
              "Tells the other ranks that this one gave up an execution before communicating.");
   module.def("shutdown", &shutdown, Release(), py::arg("failed"), "Leaves the group, at exit.");
   module.def("is_distributed", &isDistributed, Release());
+  module.def("on_start", &onStart, py::arg("hook"),
+             "Calls a function once the communicator of this process has started.");
   module.def("launched_as", &launchedAs,
              "Rank and number of ranks that a launcher gave to this process, or None.");
   module.def("collective_calls", &collectiveCalls, "Collective calls begun by this process.");

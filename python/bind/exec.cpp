@@ -215,7 +215,7 @@ void bindExecutor(py::module_& module) {
              return std::make_shared<Cache>(std::move(fusion), fusion_id);
            }),
            py::arg("fusion").none(false), py::arg("fusion_id") = 0, py::arg("auto_schedule") = true)
-      .def("runner", &runner)
+      .def("runner", &runner, py::pos_only())
       .def("run_all", &executeAll, py::arg("inputs"), py::arg("communicator"))
       .def("run",
            [](Cache& self, const py::object& inputs) {
@@ -230,11 +230,11 @@ void bindExecutor(py::module_& module) {
       .def("refuse", &Cache::refuse, py::call_guard<py::gil_scoped_release>(), py::arg("reason"),
            "Tells the other ranks that this one gave up an execution before it had begun.")
       .def("fusion", [](const Cache& self) { return self.fusion(); })
-      .def("stats", &stats)
+      .def("stats", &stats, py::pos_only())
       .def("compiled_ir", [](Cache& self) { return irText(*self.compiledFusion()); })
-      .def("plan", &planText)
+      .def("plan", &planText, py::pos_only())
       .def("was_run", [](const Cache& self) { return self.lastPlan() != nullptr; })
-      .def("get_output_shardings", &outputShardings)
+      .def("get_output_shardings", &outputShardings, py::pos_only())
       .def("unshard_output", &unshardOutput, py::arg("index"), py::arg("parts"),
            py::arg("devices"));
 

@@ -83,24 +83,31 @@ void addAliasedOutput(const FusionPtr& self, TensorView* output, TensorView* inp
 }  // namespace
 
 void bindFusion(py::module_& module) {
+  // pos_only(), where a function names no argument, keeps None from being taken for `self`.
   py::class_<Fusion, FusionPtr>(module, "Fusion")
       .def(py::init<>())
-      .def("inputs", &inputs)
-      .def("outputs", &outputs)
-      .def("hidden_outputs", &hiddenOutputs)
-      .def("tensors", &tensors)
-      .def("vals", [](const FusionPtr& self) { return shareAll(self, self->usedTvs()); })
-      .def("exprs", [](const FusionPtr& self) { return shareAll(self, self->exprs()); })
+      .def("inputs", &inputs, py::pos_only())
+      .def("outputs", &outputs, py::pos_only())
+      .def("hidden_outputs", &hiddenOutputs, py::pos_only())
+      .def("tensors", &tensors, py::pos_only())
+      .def(
+          "vals", [](const FusionPtr& self) { return shareAll(self, self->usedTvs()); },
+          py::pos_only())
+      .def(
+          "exprs", [](const FusionPtr& self) { return shareAll(self, self->exprs()); },
+          py::pos_only())
       .def("add_input", [](Fusion& self, py::handle value) { self.addInput(valueIn(self, value)); })
       .def("add_output", &addOutput, py::arg("output"))
       .def("add_output", &addAliasedOutput, py::arg("output"), py::arg("alias_input"))
       .def("define_tensor", &defineTensor, py::arg("shape"), py::arg("contiguity"),
            py::arg("dtype"), py::arg("is_cpu"), py::arg("stride_order"))
       .def("constant", &constant, py::arg("value"), py::arg("dtype"))
-      .def("symbol",
-           [](const FusionPtr& self, DataType dtype) {
-             return ScalarHandle{self, self->scalars().symbol(dtype)};
-           })
+      .def(
+          "symbol",
+          [](const FusionPtr& self, DataType dtype) {
+            return ScalarHandle{self, self->scalars().symbol(dtype)};
+          },
+          py::pos_only())
       .def_property(
           "uneven", [](const Fusion& self) { return self.uneven; },
           [](Fusion& self, bool uneven) {
@@ -122,7 +129,7 @@ void bindFusion(py::module_& module) {
             self.bumpVersion();
           })
       .def("clone", [](const Fusion& self) { return FusionPtr(self.clone()); })
-      .def("ir", &irText)
+      .def("ir", &irText, py::pos_only())
       .def("print_math", &mathText, py::arg("from_outputs_only") = true)
       .def("__eq__", [](const Fusion& self, const Fusion& other) { return self.sameAs(other); })
       .def("__eq__", [](const Fusion&, const py::object&) { return false; })

@@ -60,50 +60,65 @@ TensorView* operandAt(const std::vector<TensorView*>& list, size_t i) {
 }  // namespace
 
 TensorClass bindIr(py::module_& module) {
+  // pos_only(), where a function names no argument, keeps None from being taken for `self`.
   TensorClass tensor(module, "TensorView");
   tensor.def_property_readonly("ndim", &TensorView::ndim)
       .def_property_readonly("index", &TensorView::id)
       .def_property_readonly("name", &TensorView::name)
-      .def("dtype", &TensorView::dtype)
-      .def("shape", &shape)
+      .def("dtype", &TensorView::dtype, py::pos_only())
+      .def("shape", &shape, py::pos_only())
       .def("size", &size, py::arg("dim"))
-      .def("domain", [](const Tv& self) { return DomainHandle{self}; })
-      .def("get_logical_domain",
-           [](const Tv& self) { return shareAll(fusionOf(*self), self->getLogicalDomain()); })
-      .def("get_loop_domain",
-           [](const Tv& self) { return shareAll(fusionOf(*self), self->getLoopDomain()); })
-      .def("get_root_domain",
-           [](const Tv& self) { return shareAll(fusionOf(*self), self->getRootDomain()); })
-      .def("get_allocation_domain",
-           [](const Tv& self) { return shareAll(fusionOf(*self), self->getAllocationDomain()); })
-      .def("get_contiguity", &TensorView::getContiguity)
-      .def("has_root", &TensorView::hasRoot)
-      .def("has_allocation", &TensorView::hasAllocation)
-      .def("has_reduction", &TensorView::hasReduction)
-      .def("has_device_mesh", &TensorView::hasDeviceMesh)
-      .def("get_device_mesh", &TensorView::getDeviceMesh, py::return_value_policy::copy)
+      .def(
+          "domain", [](const Tv& self) { return DomainHandle{self}; }, py::pos_only())
+      .def(
+          "get_logical_domain",
+          [](const Tv& self) { return shareAll(fusionOf(*self), self->getLogicalDomain()); },
+          py::pos_only())
+      .def(
+          "get_loop_domain",
+          [](const Tv& self) { return shareAll(fusionOf(*self), self->getLoopDomain()); },
+          py::pos_only())
+      .def(
+          "get_root_domain",
+          [](const Tv& self) { return shareAll(fusionOf(*self), self->getRootDomain()); },
+          py::pos_only())
+      .def(
+          "get_allocation_domain",
+          [](const Tv& self) { return shareAll(fusionOf(*self), self->getAllocationDomain()); },
+          py::pos_only())
+      .def("get_contiguity", &TensorView::getContiguity, py::pos_only())
+      .def("has_root", &TensorView::hasRoot, py::pos_only())
+      .def("has_allocation", &TensorView::hasAllocation, py::pos_only())
+      .def("has_reduction", &TensorView::hasReduction, py::pos_only())
+      .def("has_device_mesh", &TensorView::hasDeviceMesh, py::pos_only())
+      .def("get_device_mesh", &TensorView::getDeviceMesh, py::pos_only(),
+           py::return_value_policy::copy)
       .def("is_symbolic", [](const TensorView&) { return true; })
       .def("is_tensor", [](const TensorView&) { return true; })
-      .def("is_cpu_scalar", &TensorView::isCpuScalar)
-      .def("is_fusion_input", &TensorView::isFusionInput)
-      .def("is_fusion_output", &TensorView::isFusionOutput)
-      .def("definition", [](const Tv& self) { return share(fusionOf(*self), self->definition()); })
-      .def("uses", [](const Tv& self) { return shareAll(fusionOf(*self), self->uses()); })
+      .def("is_cpu_scalar", &TensorView::isCpuScalar, py::pos_only())
+      .def("is_fusion_input", &TensorView::isFusionInput, py::pos_only())
+      .def("is_fusion_output", &TensorView::isFusionOutput, py::pos_only())
+      .def(
+          "definition", [](const Tv& self) { return share(fusionOf(*self), self->definition()); },
+          py::pos_only())
+      .def(
+          "uses", [](const Tv& self) { return shareAll(fusionOf(*self), self->uses()); },
+          py::pos_only())
       .def("fusion", [](const TensorView& self) { return fusionOf(self); })
       .def("__hash__", [](const TensorView& self) { return std::hash<const void*>()(&self); })
       .def("__str__", [](const TensorView& self) { return toString(&self); })
       .def("__repr__", [](const TensorView& self) { return toString(&self); });
 
   py::class_<DomainHandle>(module, "TensorDomain")
-      .def("__str__", &domainString)
-      .def("__repr__", &domainString);
+      .def("__str__", &domainString, py::pos_only())
+      .def("__repr__", &domainString, py::pos_only());
 
   py::class_<IterDomain, std::shared_ptr<IterDomain>>(module, "IterDomain")
-      .def("extent", &extent)
-      .def("is_reduction", &IterDomain::isReduction)
-      .def("is_broadcast", &IterDomain::isBroadcast)
-      .def("is_device_dim", &IterDomain::isDeviceDim)
-      .def("get_parallel_type", &IterDomain::getParallelType)
+      .def("extent", &extent, py::pos_only())
+      .def("is_reduction", &IterDomain::isReduction, py::pos_only())
+      .def("is_broadcast", &IterDomain::isBroadcast, py::pos_only())
+      .def("is_device_dim", &IterDomain::isDeviceDim, py::pos_only())
+      .def("get_parallel_type", &IterDomain::getParallelType, py::pos_only())
       .def(
           "parallelize",
           [](IterDomain& self, ParallelType type) {

@@ -71,6 +71,7 @@ at::Tensor shard(const at::Tensor& tensor, const TensorView& tv, std::optional<i
 }  // namespace
 
 void bindMesh(py::module_& module) {
+  // pos_only(), where a function names no argument, keeps None from being taken for `self`.
   py::class_<DeviceMesh>(module, "DeviceMesh")
       .def(py::init(&fromPython), py::arg("devices"), py::arg("names") = Names())
       .def_property_readonly("size", [](const DeviceMesh& self) { return self.size(); })
@@ -87,9 +88,9 @@ void bindMesh(py::module_& module) {
            "Devices that differ from `device` only along that mesh axis.")
       .def("__eq__", [](const DeviceMesh& self, const DeviceMesh& o) { return self == o; })
       .def("__eq__", [](const DeviceMesh&, const py::object&) { return false; })
-      .def("__hash__", &hash)
-      .def("__repr__", &DeviceMesh::toString)
-      .def("__str__", &DeviceMesh::toString);
+      .def("__hash__", &hash, py::pos_only())
+      .def("__repr__", &DeviceMesh::toString, py::pos_only())
+      .def("__str__", &DeviceMesh::toString, py::pos_only());
 
   module.def("shard_tensor", &shard, py::arg("tensor"), py::arg("tv"),
              py::arg("device") = py::none(),

@@ -60,8 +60,6 @@ def run(
     except Exception as error:
         failure.mark_told(error)
         raise
-    finally:
-        failure.watch()
     return results
 
 

@@ -32,7 +32,7 @@ def report(error: Exception, doing: str, cache: FusionExecutorCache | None = Non
     """Log an exception once and, with more ranks than one, keep them from waiting for this one.
 
     Where every rank gives up the same execution, for the same bad program, nobody waits and the
-    next execution works; an exception that nobody catches ends the group (see ``watch``).
+    next execution works; an exception that nobody catches ends the group (see ``_watch``).
 
     Args:
         error: What leaves the execution.
@@ -40,7 +40,6 @@ def report(error: Exception, doing: str, cache: FusionExecutorCache | None = Non
         cache: The program, if it exists: then only the ranks that take part in it are told.
     """
     log_once(error, doing)
-    watch()
     if not _watching or isinstance(error, PeerError) or hasattr(error, "_meshfuse_told"):
         return
     reason = _text(type(error), error)
@@ -55,8 +54,8 @@ def mark_told(error: Exception) -> None:
     error._meshfuse_told = True  # type: ignore[attr-defined]
 
 
-def watch() -> None:
-    """Notice uncaught exceptions, once this process is one of several ranks."""
+def _watch() -> None:
+    """Notice uncaught exceptions, if this process is one of several ranks."""
     global _watching
     if _watching or not _C.is_distributed():
         return
@@ -95,4 +94,5 @@ def _leave() -> None:
         _C.shutdown(_failed)
 
 
+_C.on_start(_watch)
 atexit.register(_leave)

@@ -7,7 +7,6 @@ import torch
 
 from . import _C
 from ._C import Communicator, CommunicatorBackend, DeviceMesh, Sharding, TensorView
-from .failure import watch
 from .simulation import Simulation, simulate
 
 __all__ = [
@@ -23,9 +22,7 @@ __all__ = [
 
 def _instance() -> Communicator:
     """Return the communicator of this process; the first call starts it."""
-    communicator = _C.communicator()
-    watch()
-    return communicator
+    return _C.communicator()
 
 
 Communicator.instance = staticmethod(_instance)  # type: ignore[method-assign]

@@ -16,6 +16,7 @@ namespace {
 struct ProcessWide {
   std::mutex mutex;  // held while the communicator is made
   std::atomic<Communicator*> communicator{nullptr};
+  std::function<void()> start_hook;
 };
 ProcessWide& processWide() {
   static auto& state = *new ProcessWide;
@@ -83,16 +84,25 @@ Backend chooseBackend(const LauncherEnv& env, std::string_view wanted) {
   return Backend::Single;
 }
 
+void setStartHook(std::function<void()> hook) {
+  ProcessWide& state = processWide();
+  const std::lock_guard lock(state.mutex);
+  state.start_hook = std::move(hook);
+}
+
 Communicator& Communicator::instance() {
   if (!current.empty()) return *current.back();
   ProcessWide& state = processWide();
   if (Communicator* made = state.communicator.load(std::memory_order_acquire)) return *made;
-  const std::lock_guard lock(state.mutex);
+  std::unique_lock lock(state.mutex);
   if (Communicator* made = state.communicator.load(std::memory_order_acquire)) return *made;
   Communicator* made = makeChosen().release();
   state.communicator.store(made, std::memory_order_release);
   // After MPI's own handlers, so that ours runs before them. Python leaves earlier, in its atexit.
   on_exit(leaveAtExit, nullptr);
+  const auto hook = state.start_hook;
+  lock.unlock();  // the hook may wait for a thread that waits for this communicator
+  if (hook) hook();
   return *made;
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 #include <meshfuse/comm/communicator.h>
 
+#include <functional>
+
 namespace meshfuse {
 
 enum class Backend { Single, Mpi, MpiIfPluginLoads };
@@ -10,5 +12,8 @@ enum class Backend { Single, Mpi, MpiIfPluginLoads };
 /// `wanted`: the value of MESHFUSE_BACKEND, empty when unset. Throws Error when the choice is not
 /// known, not available in this build, or when a launcher asks for ranks that nothing here serves.
 Backend chooseBackend(const LauncherEnv& env, std::string_view wanted);
+
+/// Called by the thread that makes the process-wide communicator, after that. Empty by default.
+void setStartHook(std::function<void()> hook);
 
 }  // namespace meshfuse
