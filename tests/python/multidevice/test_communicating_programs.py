@@ -542,7 +542,7 @@ def test_messages_in_pieces(size, tmp_path):
 @pytest.mark.skipif(LAUNCHED, reason="a simulated mesh for each thread")
 @pytest.mark.parametrize("shared", [False, True], ids=["own_program", "same_program"])
 def test_two_threads(shared):
-    """Two threads, a simulated mesh each, 100 sums."""
+    """Two threads, a simulated mesh each, 200 sums."""
     a, b = ramp(4, 8), ramp(8, 4)
     common = inner_sum(a, b, DeviceMesh([0, 1]))
     failures = []
@@ -552,7 +552,7 @@ def test_two_threads(shared):
             x, y = (a, b) if shared else (ramp(4 + k, 8), ramp(8, 4))
             fd = common if shared else inner_sum(x, y, DeviceMesh([0, 1]))
             with meshfuse.simulate(2) as sim:
-                for _ in range(100):
+                for _ in range(200):
                     assert torch.equal(sim.run(fd, [x, y])[0], x @ y)
         except BaseException as error:
             failures.append(error)
