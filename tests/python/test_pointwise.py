@@ -29,6 +29,7 @@ BINARY = sorted(name for name, params in PARAMS.items() if params == [OPERAND, O
 # Ops that keep 16-bit types, and ops that torch has under another name.
 KEEP = {
     "set", "segment_set", "relu", "ceil", "floor", "round", "trunc", "frac", "silu", "abs", "sign",
+    "real",
 }  # fmt: skip
 INTEGERS = {
     "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift",

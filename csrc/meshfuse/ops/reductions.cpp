@@ -5,7 +5,6 @@
 #include <meshfuse/ops/torch_types.h>
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -176,24 +175,36 @@ struct ProdOp final : WideningReduction {
   }
   Tensor reduce(const Tensor& x, const std::vector<int64_t>& axes, bool keepdim,
                 at::ScalarType type) const override {
-    if (axes.size() == 1) return at::prod(x, axes[0], keepdim, type);
-    if (static_cast<int64_t>(axes.size()) == x.dim() && !keepdim) return at::prod(x, type);
-    // torch multiplies along one axis, and 16-bit products should be rounded once.
-    std::vector<int64_t> order, kept = x.sizes().vec();
+    // torch rounds 16-bit products at every step; the result is brought to its type afterwards.
+    const at::ScalarType wide = at::isReducedFloatingType(type) ? at::kFloat : type;
+    const Tensor operand = x.to(type);
+    if (axes.size() == 1) return at::prod(operand, axes[0], keepdim, wide);
+    return keepdim ? at::prod(flattened(operand, axes), -1, false, wide).reshape(kept(x, axes))
+                   : at::prod(flattened(operand, axes), -1, false, wide);
+  }
+
+ private:
+  /// Sizes with ones in place of the reduced axes.
+  static std::vector<int64_t> kept(const Tensor& x, const std::vector<int64_t>& axes) {
+    std::vector<int64_t> sizes = x.sizes().vec();
+    for (const int64_t axis : axes) sizes[static_cast<size_t>(axis)] = 1;
+    return sizes;
+  }
+  /// The reduced axes as one, the last: torch multiplies along one axis.
+  static Tensor flattened(const Tensor& x, const std::vector<int64_t>& axes) {
+    std::vector<int64_t> order, sizes;
     int64_t count = 1;
     for (int64_t axis = 0; axis < x.dim(); ++axis) {
-      if (std::ranges::find(axes, axis) == axes.end()) order.push_back(axis);
+      if (std::ranges::find(axes, axis) != axes.end()) continue;
+      order.push_back(axis);
+      sizes.push_back(x.size(axis));
     }
-    std::vector<int64_t> flat;
-    for (const int64_t axis : order) flat.push_back(x.size(axis));
     for (const int64_t axis : axes) {
       order.push_back(axis);
       count *= x.size(axis);
-      kept[static_cast<size_t>(axis)] = 1;
     }
-    flat.push_back(count);
-    const Tensor out = at::prod(x.permute(order).reshape(flat), -1, false, type);
-    return keepdim ? out.reshape(kept) : out;
+    sizes.push_back(count);
+    return x.permute(order).reshape(sizes);
   }
 };
 MESHFUSE_REGISTER_OP(ProdOp);

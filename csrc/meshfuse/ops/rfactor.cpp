@@ -123,7 +123,7 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
     }
   }
   fusion_->replaceOutputs(expr, {local});
-  const OpDef* combine = findOp(name(expr->op().reduceKind()));
+  const OpDef* combine = findOp(meshfuse::name(expr->op().reduceKind()));
   MESHFUSE_ASSERT(combine != nullptr, "no op combines partial results of ", expr->op().name());
   OpCall call(*fusion_, *combine, {local, positions, false, DataType::Null});
   if (combine->dtype(call) != dtype_) {  // sums of small integers would become wider

@@ -32,8 +32,8 @@ struct MixedOp : PointwiseOp {
 struct WhereOp final : PointwiseOp {
   OpInfo info() const override {
     return {.name = "where",
-            .params = {tensorOrScalar("condition"), tensorOrScalar("x"), tensorOrScalar("y")},
-            .doc = "x where the condition (Bool) holds, elsewhere y. Keeps 16-bit types."};
+            .params = {tensorOrScalar("cond"), tensorOrScalar("x"), tensorOrScalar("y")},
+            .doc = "x where cond (Bool) holds, elsewhere y. Keeps 16-bit types."};
   }
   void validate(const OpCall& call) const override {
     const DataType type =

@@ -281,6 +281,7 @@ class Decomposer {
     }
     const size_t known = fusion_.allExprs().size();
     std::vector<Arg> args = expr->args();
+    std::vector<std::pair<TensorView*, const TensorView*>> casts;
     for (Arg& arg : args) {
       if (auto* type = std::get_if<DataType>(&arg); type != nullptr && *type == out->dtype()) {
         *type = wide;
@@ -289,11 +290,14 @@ class Decomposer {
       if (tv == nullptr || !isFloating((*tv)->dtype())) continue;
       TensorView* narrow = *tv;
       *tv = std::get<TensorView*>(callOp(fusion_, *findOp("cast"), {narrow, wide})[0]);
-      putState(*tv, stateOf(narrow));
-      (*tv)->setDeclared(false);
+      casts.emplace_back(*tv, narrow);
     }
     const size_t first = fusion_.allExprs().size();
     TensorView* sum = std::get<TensorView*>(callOp(fusion_, expr->op(), std::move(args))[0]);
+    for (const auto& [cast, narrow] : casts) {  // now: reductions refuse divided operands
+      putState(cast, stateOf(narrow));
+      cast->setDeclared(false);
+    }
     TensorView* rounded =
         std::get<TensorView*>(callOp(fusion_, *findOp("cast"), {sum, out->dtype()})[0]);
     for (size_t i = known; i < first; ++i) todo_.push_front(&fusion_.allExprs()[i]);

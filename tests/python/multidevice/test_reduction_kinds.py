@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""prod, max and min over a divided axis: the collective combines by the same operation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from programs import dtype_of, place, ramp, shard
+
+import meshfuse
+from meshfuse import FusionDefinition
+
+COMPUTE = {"sum": torch.sum, "prod": torch.prod, "max": torch.amax, "min": torch.amin}
+
+
+def operand(op, *shape):
+    """Small integers; for products 1, -1 and one 2."""
+    x = ramp(*shape)
+    if op == "prod":
+        x = x.sign() + (x == 0)
+        x[0] *= 2
+    return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("scatter", [False, True], ids=["all-reduce", "reduce-scatter"])
+@pytest.mark.parametrize("op", COMPUTE)
+def test_reduction_over_ranks(mesh_env, op, scatter, dtype):
+    d = mesh_env.size
+    x = operand(op, 2 * d, d).to(dtype)
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([2 * d, d], dtype=dtype_of(x))
+        out = getattr(fd.ops, op)(t, [0])
+        fd.add_output(out)
+        place(mesh_env.mesh, t, out)
+        shard(t, 0, d)
+        if scatter:
+            shard(out, 1, d)  # its loop is [r, i]
+    (got,) = mesh_env.run(fd, [x])
+    want = COMPUTE[op](x, 0)
+    assert got.dtype == want.dtype and torch.equal(got, want)
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_nan_crosses_ranks(mesh_env, op):
+    d = mesh_env.size
+    x = torch.arange(2.0 * d).reshape(d, 2)
+    x[d - 1, 1] = float("nan")
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([d, 2])
+        fd.add_output(getattr(fd.ops, op)(t, [0]))
+        place(mesh_env.mesh, t)
+        shard(t, 0, d)
+    (got,) = mesh_env.run(fd, [x])
+    torch.testing.assert_close(got, COMPUTE[op](x, 0), equal_nan=True)
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_empty_axis_is_refused_by_every_rank(mesh_env, op):
+    """Before anything is sent: the next call works."""
+    d = mesh_env.size
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1, 3])
+        fd.add_output(getattr(fd.ops, op)(t, [0]))
+        place(mesh_env.mesh, t)
+        shard(t, 0, d)
+    with pytest.raises(
+        meshfuse.Error, match=f"{op}: Expected reduction dim 0 .*axis 0 of T0 is empty"
+    ):
+        mesh_env.run(fd, [torch.empty(0, 3)])
+    x = ramp(d, 3)
+    (got,) = mesh_env.run(fd, [x])
+    assert torch.equal(got, COMPUTE[op](x, 0))
+
+
+@pytest.mark.parametrize("op", COMPUTE)
+def test_ranks_with_fewer_elements(mesh_env, op):
+    """Of 5 rows the last of 4 ranks has none."""
+    d = mesh_env.size
+    rows = d + 1
+    x = -operand(op, rows, 3).abs() - 1
+    with FusionDefinition(uneven=True) as fd:
+        t = fd.define_tensor([rows, 3])
+        fd.add_output(getattr(fd.ops, op)(t, [0]))
+        place(mesh_env.mesh, t)
+        shard(t, 0, d)
+    (got,) = mesh_env.run(fd, [x])
+    assert torch.equal(got, COMPUTE[op](x, 0))
