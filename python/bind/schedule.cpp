@@ -97,7 +97,7 @@ void bindSchedule(TensorClass& tensor) {
            py::arg("new_allocation_domain"), py::arg("new_contiguity"))
       .def(
           "set_allocation_as_loop", [](const Tv& self) { from(self).setAllocationAsLoop(); },
-          "Stores the tensor as its loop axes say, densely.")
+          py::pos_only(), "Stores the tensor as its loop axes say, densely.")
       .def(
           "set_stride_order",
           [](const Tv& self, const std::vector<int64_t>& order, const std::string& what) {
