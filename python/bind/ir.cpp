@@ -49,6 +49,63 @@ std::shared_ptr<Fusion> fusionOfExpr(const Expr& expr) {
   return fusionOf(expr.outputs().empty() ? *expr.inputs().at(0) : *expr.outputs()[0]);
 }
 
+/// The split or merge that made an axis.
+struct AxisTransform {
+  std::shared_ptr<Fusion> fusion;
+  TensorView* tensor;
+  Transform transform;
+
+  std::vector<std::shared_ptr<IterDomain>> axes(const int32_t (&list)[2]) const {
+    std::vector<std::shared_ptr<IterDomain>> result;
+    for (const int32_t i : list) {
+      if (i >= 0) result.push_back(share(fusion, tensor->domain().id(i)));
+    }
+    return result;
+  }
+  auto inputs() const { return axes(transform.in); }
+  auto outputs() const { return axes(transform.out); }
+};
+struct AxisSplit : AxisTransform {};
+struct AxisMerge : AxisTransform {};
+
+std::string transformText(const AxisTransform& self) {
+  const auto list = [](const std::vector<std::shared_ptr<IterDomain>>& axes) {
+    std::string text;
+    for (const auto& id : axes) text += (text.empty() ? "" : ", ") + toString(id.get());
+    return text;
+  };
+  const bool split = self.transform.kind == Transform::Split;
+  return (split ? "Split: " : "Merge: ") + list(self.inputs()) + " -> " + list(self.outputs());
+}
+
+py::object axisDefinition(const std::shared_ptr<IterDomain>& self) {
+  TensorView* tensor = self->tensor();
+  const Transform* transform = tensor->domain().definition(self->index());
+  if (transform == nullptr) return py::none();
+  const AxisTransform made{fusionOf(*tensor), tensor, *transform};
+  if (transform->kind == Transform::Split) return py::cast(AxisSplit{made});
+  return py::cast(AxisMerge{made});
+}
+
+std::shared_ptr<IterDomain> axisAt(const std::vector<std::shared_ptr<IterDomain>>& axes, size_t i) {
+  if (i >= axes.size()) {
+    throw py::index_error("index " + std::to_string(i) + " is out of range: there are " +
+                          std::to_string(axes.size()) + " axes.");
+  }
+  return axes[i];
+}
+
+template <class T>
+void bindTransform(py::module_& module, const char* name) {
+  py::class_<T>(module, name)
+      .def("inputs", [](const T& self) { return self.inputs(); })
+      .def("outputs", [](const T& self) { return self.outputs(); })
+      .def("input", [](const T& self, size_t i) { return axisAt(self.inputs(), i); })
+      .def("output", [](const T& self, size_t i) { return axisAt(self.outputs(), i); })
+      .def("__str__", [](const T& self) { return transformText(self); })
+      .def("__repr__", [](const T& self) { return transformText(self); });
+}
+
 TensorView* operandAt(const std::vector<TensorView*>& list, size_t i) {
   if (i >= list.size()) {
     throw py::index_error("index " + std::to_string(i) + " is out of range: there are " +
@@ -119,6 +176,8 @@ TensorClass bindIr(py::module_& module) {
       .def("is_broadcast", &IterDomain::isBroadcast, py::pos_only())
       .def("is_device_dim", &IterDomain::isDeviceDim, py::pos_only())
       .def("get_parallel_type", &IterDomain::getParallelType, py::pos_only())
+      .def("definition", &axisDefinition, py::pos_only(),
+           "The Split or Merge that made the axis, or None.")
       .def(
           "parallelize",
           [](IterDomain& self, ParallelType type) {
@@ -132,6 +191,9 @@ TensorClass bindIr(py::module_& module) {
       .def("__eq__", [](const IterDomain&, const py::object&) { return false; })
       .def("__str__", [](const IterDomain& self) { return toString(&self); })
       .def("__repr__", [](const IterDomain& self) { return toString(&self); });
+
+  bindTransform<AxisSplit>(module, "Split");
+  bindTransform<AxisMerge>(module, "Merge");
 
   py::class_<Expr, std::shared_ptr<Expr>>(module, "Expr")
       .def_property_readonly("op", [](const Expr& self) { return self.op().name(); })
