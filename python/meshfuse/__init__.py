@@ -41,17 +41,38 @@ from ._C import (  # noqa: E402
     IterDomain,
     LoadStoreOpType,
     MemoryType,
+    Merge,
     ParallelType,
     Scalar,
     SchedulerType,
     Sharding,
+    Split,
     TensorDomain,
     TensorView,
 )
+from .cuda_names import (  # noqa: E402
+    CompileParams,
+    HeuristicParams,
+    KernelExecutor,
+    LaunchParams,
+    MatmulParams,
+    PointwiseParams,
+    ReductionParams,
+    SchedulerHyperParameters,
+)
 from .definition import FusionDefinition, define_scalar, define_tensor, parse_ir  # noqa: E402
 from .descriptor import compute_contiguity, compute_tensor_descriptor  # noqa: E402
+from .dtensor import execute_with_dtensors  # noqa: E402
 from .exceptions import Error, InternalError, PeerError, UnsupportedError  # noqa: E402
 from .executor_cache import FusionExecutorCache  # noqa: E402
+from .expr_kinds import BroadcastOp, ReshapeOp, SqueezeOp  # noqa: E402
+from .fusion_cache import (  # noqa: E402
+    FusionCache,
+    disable_automatic_serialization,
+    enable_automatic_serialization,
+    serialize,
+)
+from .lru_cache import LRUCache, LruFusionCache  # noqa: E402
 from .package_version import __version__, version  # noqa: E402
 from .profile import (  # noqa: E402
     FusionProfile,
@@ -62,36 +83,59 @@ from .profile import (  # noqa: E402
 )
 from .simulation import simulate  # noqa: E402
 from .statement import Statement  # noqa: E402
+from .translation import clone, translate_fusion  # noqa: E402
+from .unsupported_ops import add_unsupported_ops  # noqa: E402
+from .validation import (  # noqa: E402
+    get_val_tolerances,
+    validate_with_auto_inferred_outputs,
+)
 from .vector import Vector  # noqa: E402
 
+add_unsupported_ops()
 Tensor = TensorView
 Val = Scalar
 
 __all__ = [
+    "BroadcastOp",
     "CacheOp",
     "Communicator",
     "CommunicatorBackend",
+    "CompileParams",
     "DataType",
     "DeviceMesh",
     "Error",
     "Expr",
     "Fusion",
+    "FusionCache",
     "FusionDefinition",
     "FusionExecutorCache",
     "FusionGuard",
     "FusionProfile",
+    "HeuristicParams",
     "IdMappingMode",
     "InternalError",
     "IterDomain",
+    "KernelExecutor",
     "KernelProfile",
+    "LRUCache",
+    "LaunchParams",
     "LoadStoreOpType",
+    "LruFusionCache",
+    "MatmulParams",
     "MemoryType",
+    "Merge",
     "ParallelType",
     "PeerError",
+    "PointwiseParams",
     "PythonProfiler",
+    "ReductionParams",
+    "ReshapeOp",
     "Scalar",
+    "SchedulerHyperParameters",
     "SchedulerType",
     "Sharding",
+    "Split",
+    "SqueezeOp",
     "Statement",
     "Tensor",
     "TensorDomain",
@@ -100,17 +144,25 @@ __all__ = [
     "Val",
     "Vector",
     "__version__",
+    "clone",
     "compute_contiguity",
     "compute_tensor_descriptor",
     "define_scalar",
     "define_tensor",
+    "disable_automatic_serialization",
+    "enable_automatic_serialization",
+    "execute_with_dtensors",
     "get_fusion_profile",
+    "get_val_tolerances",
     "multidevice",
     "ops",
     "parse_ir",
     "pytorch_utils",
     "reset_profiler",
     "schedule",
+    "serialize",
     "simulate",
+    "translate_fusion",
+    "validate_with_auto_inferred_outputs",
     "version",
 ]

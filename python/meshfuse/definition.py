@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from . import execution, explanation, failure
+from . import execution, failure
 from ._C import (
     DataType,
     Error,
@@ -20,9 +20,9 @@ from ._C import (
     FusionGuard,
     Scalar,
     TensorView,
-    UnsupportedError,
 )
-from .explanation import Explanation
+from .fusion_cache import FusionCache
+from .inspection import NO_FUSION, Inspection
 from .lifecycle import Lifecycle, Phase
 from .operators import Operators
 from .outputs import add_output
@@ -31,20 +31,11 @@ from .pytorch_utils import python_scalar_to_nvfuser_dtype, torch_dtype_to_nvfuse
 from .scalar_arguments import scalar_arguments, vector_arguments
 from .schedule import SchedOperators
 from .tensor_arguments import parse_tensor_arguments
-from .unsupported import add_unsupported
+from .unsupported import add_unsupported, unsupported
 from .vector import Vector
 
-if TYPE_CHECKING:
-    from ._C import DeviceMesh
-    from .check import CheckReport
 
-_NO_FUSION = (
-    "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion. "
-    "Or subclass FusionDefinition and write its definition() method."
-)
-
-
-class FusionDefinition:
+class FusionDefinition(Inspection):
     """A tensor program: define it, place its tensors on a mesh of devices, execute it.
 
     Example:
@@ -93,6 +84,8 @@ class FusionDefinition:
         self._cache: FusionExecutorCache | None = None
         self._first_use = threading.RLock()
         self._profile: FusionProfile | None = None
+        self._kinds: list[Any] | None = None  # of the inputs that were saved for a script
+        self._debug_output: str | None = None
         self._run: Any = None  # runs the compiled program; set by the first execute()
         self.ops = Operators(self._lifecycle)
         self.sched = SchedOperators(self._lifecycle)
@@ -112,15 +105,23 @@ class FusionDefinition:
     ) -> None:
         """Close the definition; one that raised is forgotten."""
         if error is None:
-            self._lifecycle.close()
+            self._close()
             return
         self._lifecycle.discard()
         if isinstance(error, Exception):
             failure.log_once(error, "defining a fusion")
 
+    def _close(self) -> None:
+        self._lifecycle.close()
+        if self._lifecycle.fusion is not None:
+            number = FusionCache.note(self._lifecycle.fusion)
+            self._id = number if self._id is None else self._id
+
     @property
     def fusion(self) -> Fusion | None:
         """The program; None before it is defined."""
+        if self._lifecycle.fusion is None and "fec" in self.__dict__:
+            return self.fec.fusion()
         return self._lifecycle.fusion
 
     @property
@@ -217,10 +218,10 @@ class FusionDefinition:
             inputs: Tensors and numbers in order of definition; lists inside are flattened.
             device: Where the tensors must be; where results go when there are none.
             override_user_schedule: Ignore a ``schedule()`` method.
-            capture_debug_output: Not available in this version.
-            print_repro: Not available in this version.
+            capture_debug_output: Keep what MESHFUSE_DUMP asks for, for ``debug_output()``.
+            print_repro: Print ``repro_script_for(inputs)`` first.
             profile: Record the steps for ``profile()``.
-            save_repro_inputs: Not available in this version.
+            save_repro_inputs: Keep sizes, strides and types, for ``last_repro_script()``.
             contiguous_outputs: Make results row-major where the program fixes no layout.
 
         Raises:
@@ -250,12 +251,12 @@ class FusionDefinition:
                 ignore_user_schedule=override_user_schedule,
                 enable=_enable_options,
                 disable=_disable_options,
-                later={
-                    "capture_debug_output": capture_debug_output,
-                    "print_repro": print_repro,
-                    "save_repro_inputs": save_repro_inputs,
-                },
+                capture_debug_output=capture_debug_output,
+                print_repro=print_repro,
+                save_repro_inputs=save_repro_inputs,
             )
+            if settings.reads_inputs:
+                inputs = list(inputs)
             if not profile:
                 return execution.execute(self, inputs, settings)
             with PythonProfiler() as profiler:
@@ -263,14 +264,30 @@ class FusionDefinition:
             self._profile = profiler.profile
             return results
         except Exception as error:
-            failure.report(error, "executing a fusion", self._cache)
+            failure.report(error, "executing a fusion", self._cache, self._script_for(inputs))
             raise
+
+    def manual_execute(
+        self, inputs: Iterable[Any], heuristic_params: Any = None
+    ) -> list[torch.Tensor]:
+        """Raise: a kernel scheduled by hand exists on CUDA only.
+
+        Raises:
+            AssertionError: ``execute`` ran before.
+            meshfuse.UnsupportedError: otherwise.
+        """
+        assert "fec" not in self.__dict__, (
+            "FusionExecutorCache already exists! Use execute() to execute the fusion."
+        )
+        return unsupported("manual_execute", "cuda")()  # type: ignore[no-any-return]
 
     def _executor(self, ignore_user_schedule: bool = False) -> FusionExecutorCache:
         """Return the program's cache of plans, after the hooks of a class have run."""
         if self._cache is not None:
             return self._cache
         with self._first_use:  # a second thread waits until the hooks have run
+            if self._cache is None and "fec" in self.__dict__:  # from a cache of the caller's
+                self._cache = self.fec
             if self._cache is None:
                 if self._lifecycle.phase is Phase.OPEN:
                     raise RuntimeError(
@@ -280,7 +297,7 @@ class FusionDefinition:
                     self._run_hooks(ignore_user_schedule)
                 fusion = self._lifecycle.fusion
                 if fusion is None:
-                    raise NotImplementedError(_NO_FUSION)
+                    raise NotImplementedError(NO_FUSION)
                 if not fusion.outputs():
                     raise NotImplementedError(
                         "Fusion is empty! Add an output with add_output before executing."
@@ -292,14 +309,14 @@ class FusionDefinition:
         """Run definition() and multidevice_schedule(), once; nothing stays of a failed run."""
         hook = getattr(self, "definition", None)
         if hook is None:
-            raise NotImplementedError(_NO_FUSION)
+            raise NotImplementedError(NO_FUSION)
         execution.check_user_schedule(self, ignore_user_schedule)
         self._lifecycle.open()
         self._lifecycle.in_hook = True
         try:
             hook()
             self._lifecycle.in_hook = False
-            self._lifecycle.close()
+            self._close()
             multidevice_schedule = getattr(self, "multidevice_schedule", None)
             if multidevice_schedule is not None:
                 multidevice_schedule()
@@ -308,143 +325,6 @@ class FusionDefinition:
             raise
         finally:
             self._lifecycle.in_hook = False
-
-    # ---- inspection
-
-    def _defined(self) -> Fusion:
-        if self._lifecycle.phase is Phase.UNDEFINED:
-            self._executor()
-        if self._lifecycle.fusion is None:
-            raise NotImplementedError(_NO_FUSION)
-        return self._lifecycle.fusion
-
-    def ir(self) -> str:
-        """Return the program as text that ``meshfuse.parse_ir`` reads."""
-        return self._defined().ir()
-
-    def compiled_ir(self) -> str:
-        """Return the program after the passes, communications inserted, as text."""
-        return self._executor().compiled_ir()
-
-    def plan(self) -> str:
-        """Return the steps of the plan that ran last."""
-        return self._executor().plan()
-
-    def explain(
-        self,
-        suggest: bool = False,
-        *,
-        inputs: Iterable[Any] | None = None,
-        sizes: Mapping[Any, int | Sequence[int]] | None = None,
-    ) -> Explanation:
-        """Say how every tensor is divided and why, and what is communicated, why, and how much.
-
-        Needs no ranks: it works in one process for a mesh of any size.
-
-        Args:
-            suggest: Propose changes. Not available in this version.
-            inputs: Global tensors, as ``sim.run`` takes them, for sizes that the program leaves
-                open; values are not read, so ``torch.empty(..., device="meta")`` will do.
-            sizes: Instead: name of an input (or the input) to its global sizes, or name of an open
-                size (``"T0.0"``) to a number.
-
-        Raises:
-            meshfuse.Error: the passes refuse the program; or the bytes of a communication depend
-                on a size that is not given; or sizes contradict each other or the program.
-        """
-        if suggest:
-            raise UnsupportedError(
-                "explain: suggest=True is not available in this version of meshfuse. Leave it out."
-            )
-        return explanation.explain(self._executor().fusion(), inputs, sizes)
-
-    def fusion_ir(self) -> str:
-        """Return the program as a listing of operations."""
-        return self._defined().print_math(False)
-
-    def last_scheduled_fusion_ir(self, tensor_transforms: bool = False, **_: Any) -> str:
-        """Return the program after the passes; needs an execution."""
-        if self._cache is None:
-            raise Error("Invalid fusion definition! It was not executed yet. Call execute first.")
-        return self._cache.get_most_recent_scheduled_ir()
-
-    def scheduled_fusion_ir_for(
-        self, inputs: Iterable[Any], tensor_transforms: bool = False, **_: Any
-    ) -> str:
-        """Return the program after the passes; needs an execution with inputs of this kind."""
-        return self._executor().get_scheduled_ir(inputs)
-
-    def validate_definition(self) -> tuple[bool, str | None]:
-        """Return (True, None), or False and what is wrong."""
-        try:
-            self._executor().compiled_ir()
-        except (Error, NotImplementedError) as error:
-            return False, str(error)
-        return True, None
-
-    def profile(self) -> FusionProfile:
-        """Return what the last ``execute(profile=True)`` recorded.
-
-        Raises:
-            ValueError: there was no such call.
-        """
-        if self._profile is None:
-            raise ValueError(
-                "The execute() method was not previously called with profiling enabled! "
-                "Call execute(inputs, profile=True)."
-            )
-        return self._profile
-
-    def check(
-        self,
-        mesh: int | Sequence[int] | DeviceMesh | None = None,
-        rtol: float | None = None,
-        examples: int = 20,
-        seed: int = 0,
-    ) -> CheckReport:
-        """Compare the program on the simulated mesh with the program alone, on random inputs.
-
-        Symbolic sizes, 0 and 1 among them, values and strides are drawn anew for each example.
-
-        Args:
-            mesh: The mesh to which the program's splits are carried over: a size, a shape or a
-                DeviceMesh. None for the meshes that the program has.
-            rtol: Allowed difference relative to an element, and to the root mean square of its
-                tensor. None: what rounding does, from the types and the longest reduction.
-            examples: Number of examples.
-            seed: Start of the random numbers.
-
-        Raises:
-            AssertionError: a result differs. The message has the smallest failing program that was
-                found and a script that shows it.
-            meshfuse.Error: the splits cannot be carried over, or every example is refused.
-
-        Example:
-            >>> import meshfuse
-            >>> with meshfuse.FusionDefinition() as fd:
-            ...     x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 6])
-            ...     fd.add_output(fd.ops.matmul(x, w))
-            ...     w.set_device_mesh(meshfuse.DeviceMesh(range(2)))
-            ...     _ = w.outer_split(-1, 2)
-            ...     w.axis(-2).parallelize(meshfuse.ParallelType.mesh_x)
-            >>> fd.check().examples, fd.check(mesh=3, examples=5).examples
-            (20, 5)
-        """
-        from .check import check
-
-        return check(self, mesh, rtol, examples, seed)
-
-    def inputs(self) -> list[int]:
-        """Return the numbers of the inputs among all records."""
-        return execution.record_numbers(self._defined().inputs())
-
-    def outputs(self) -> list[int]:
-        """Return the numbers of the outputs among all records."""
-        return execution.record_numbers(self._defined().outputs())
-
-    def id(self) -> int | None:
-        """Return the number given to the constructor."""
-        return self._id
 
 
 def parse_ir(text: str) -> FusionDefinition:
@@ -500,4 +380,4 @@ def _reject_cpu_if_asked(api_name: str) -> None:
 
 
 add_unsupported(FusionDefinition, "last_cuda_code cuda_code_for", "code")
-add_unsupported(FusionDefinition, "manual_execute manual_validate", "cuda")
+add_unsupported(FusionDefinition, "manual_validate", "cuda")

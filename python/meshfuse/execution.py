@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import failure, options
-from ._C import Error, Fusion, FusionExecutorCache, Scalar, TensorView, UnsupportedError
+from ._C import Error, Fusion, FusionExecutorCache, TensorView, UnsupportedError
+from .compat.cuda_to_cpu import redirected
+from .python_text import function_text
+from .repro import input_kinds
 
 if TYPE_CHECKING:
     from .definition import FusionDefinition
@@ -27,18 +30,33 @@ class Settings:
     ignore_user_schedule: bool = False
     enable: Sequence[str] = ()
     disable: Sequence[str] = ()
-    later: dict[str, bool] = field(default_factory=dict)  # options that are not available yet
+    capture_debug_output: bool = False
+    print_repro: bool = False
+    save_repro_inputs: bool = False
+
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether inputs are looked at before they are executed."""
+        return self.print_repro or self.save_repro_inputs or self.device is not None
 
 
 def execute(fd: FusionDefinition, inputs: Iterable[Any], settings: Settings) -> list[torch.Tensor]:
     """Define the program if need be, run it, and do what the options ask."""
     options.check_options(settings.enable, settings.disable)
     cache = fd._executor(settings.ignore_user_schedule)
+    if settings.print_repro:
+        print(fd.repro_script_for(inputs))
+    if settings.save_repro_inputs:
+        fd._kinds = input_kinds(inputs)
     results = run(cache, inputs, settings)
-    if fd._run is None:
+    first = fd._run is None
+    if first:
         fd.fec = cache
         fd._run = cache.runner()
-        _dump(cache)
+    if settings.capture_debug_output:
+        fd._debug_output = _dump(cache, inputs)
+    elif first:
+        print(_dump(cache, inputs), end="")
     return results
 
 
@@ -82,18 +100,8 @@ def check_user_schedule(fd: FusionDefinition, ignore: bool) -> None:
     warnings.warn(f"{name}.schedule() is ignored: meshfuse has no CUDA kernels.", stacklevel=4)
 
 
-def record_numbers(values: Iterable[TensorView | Scalar]) -> list[int]:
-    """Return the numbers of tensors among the records of a definition."""
-    return [value.index for value in values if isinstance(value, TensorView)]
-
-
 def _check_settings(fusion: Fusion, settings: Settings) -> None:
     options.check_options(settings.enable, settings.disable)
-    for name, wanted in settings.later.items():
-        if wanted:
-            raise UnsupportedError(
-                f"execute: {name} is not available in this version of meshfuse. Leave it out."
-            )
     enable = options.environment("ENABLE") | set(settings.enable)
     disable = options.environment("DISABLE") | set(settings.disable)
     if not ("fuse_matmul" in enable and "matmul_expr_eval" in disable):
@@ -109,8 +117,8 @@ def _device(device: int | str | torch.device) -> torch.device:
     if isinstance(device, int):
         if device > 255:
             raise Error(f"Maximum device index is 255, but device is {device}.")
-        return torch.device("cuda", device)
-    return torch.device(device)
+        return redirected(torch.device("cuda", device))
+    return redirected(torch.device(device))
 
 
 def _check_device(inputs: Iterable[Any], device: torch.device) -> None:
@@ -135,17 +143,24 @@ def _row_major(fusion: Fusion, results: list[torch.Tensor]) -> list[torch.Tensor
     ]
 
 
-def _dump(cache: FusionExecutorCache) -> None:
-    """Print what MESHFUSE_DUMP asks for."""
+def _dump(cache: FusionExecutorCache, inputs: Iterable[Any]) -> str:
+    """Return what MESHFUSE_DUMP asks for."""
     wanted = options.environment("DUMP")
     fusion = cache.fusion()
-    texts = {
+    texts: dict[str, Callable[[], str]] = {
         "fusion_ir": fusion.ir,
         "fusion_ir_original": fusion.ir,
         "fusion_ir_math": fusion.print_math,
         "fusion_ir_preseg": cache.compiled_ir,
+        "segmented_fusion": cache.compiled_ir,
         "host_ir": cache.plan,
+        "communication": lambda: _communications(cache.plan()),
+        "fusion_args": lambda: "\n".join(map(str, input_kinds(inputs))),
+        "python_definition": lambda: function_text(fusion, "nvfuser_fusion"),
     }
-    for name, text in texts.items():
-        if name in wanted:
-            print(text())
+    return "".join(f"{text()}\n" for name, text in texts.items() if name in wanted)
+
+
+def _communications(plan: str) -> str:
+    kinds = ("reduce", "gather", "scatter", "all-to-all", "broadcast", "send", "exchange")
+    return "\n".join(line for line in plan.splitlines() if any(kind in line for kind in kinds))

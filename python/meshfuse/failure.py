@@ -21,14 +21,21 @@ _watching = False
 _failed = False
 
 
-def log_once(error: BaseException, doing: str) -> None:
-    """Log an exception at ERROR, unless it was logged already on its way up."""
+def log_once(error: BaseException, doing: str, script: str = "") -> None:
+    """Log an exception at ERROR, unless it was logged already on its way up.
+
+    A script that shows the failure is part of the entry.
+    """
     if not getattr(error, "_meshfuse_logged", False):
         error._meshfuse_logged = True  # type: ignore[attr-defined]
-        _log.error("Exception occurred while %s: %s: %s", doing, type(error).__name__, error)
+        name = type(error).__name__
+        more = f"\nTo see it again, run:\n{script}" if script else ""
+        _log.error("Exception occurred while %s: %s: %s%s", doing, name, error, more)
 
 
-def report(error: Exception, doing: str, cache: FusionExecutorCache | None = None) -> None:
+def report(
+    error: Exception, doing: str, cache: FusionExecutorCache | None = None, script: str = ""
+) -> None:
     """Log an exception once and, with more ranks than one, keep them from waiting for this one.
 
     Where every rank gives up the same execution, for the same bad program, nobody waits and the
@@ -38,8 +45,9 @@ def report(error: Exception, doing: str, cache: FusionExecutorCache | None = Non
         error: What leaves the execution.
         doing: What was being done, for the log.
         cache: The program, if it exists: then only the ranks that take part in it are told.
+        script: Text of a script that shows the failure, for the log.
     """
-    log_once(error, doing)
+    log_once(error, doing, script)
     if not _watching or isinstance(error, PeerError) or hasattr(error, "_meshfuse_told"):
         return
     reason = _text(type(error), error)
@@ -67,6 +75,7 @@ def _watch() -> None:
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         previous(kind, error, trace)
+        print(f"meshfuse: rank {_rank()} failed: {_text(kind, error)}", file=sys.stderr)
         _process_failed(kind, error)
 
     def thread_excepthook(args: Any) -> None:
@@ -76,6 +85,12 @@ def _watch() -> None:
 
     sys.excepthook = excepthook
     threading.excepthook = thread_excepthook
+
+
+def _rank() -> str:
+    """Return this process's number and how many there are, for people."""
+    found = _C.launched_as()
+    return "?" if found is None else f"{found[0]} of {found[1]}"
 
 
 def _process_failed(kind: type[BaseException], error: BaseException | None) -> None:

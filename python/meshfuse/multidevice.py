@@ -3,21 +3,30 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
-from . import _C
+from . import _C, options
 from ._C import Communicator, CommunicatorBackend, DeviceMesh, Sharding, TensorView
+from .multidevice_executor import MultiDeviceExecutor, MultiDeviceExecutorParams
 from .simulation import Simulation, simulate
 
 __all__ = [
     "Communicator",
     "CommunicatorBackend",
     "DeviceMesh",
+    "MultiDeviceExecutor",
+    "MultiDeviceExecutorParams",
     "Sharding",
     "Simulation",
     "shard_tensor",
     "simulate",
 ]
+
+
+if "multidevice" in options.environment("DISABLE"):
+    os.environ["MESHFUSE_BACKEND"] = "single"  # read when the communicator starts
 
 
 def _instance() -> Communicator:

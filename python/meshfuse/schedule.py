@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from ._C import DeviceMesh, Fusion, MemoryType, ParallelType, Scalar, TensorView
@@ -101,6 +102,15 @@ def _set_memory_type(tensor: TensorView, memory_type: MemoryType) -> None:
             "meshfuse evaluates every operation through ATen; remove the call."
         )
 
+
+_CUDA_FUNCTIONS = (
+    "inline_most inline_at can_schedule find_compatible_schedulers compute_heuristics schedule "
+    "warp_specialize"
+)
+add_unsupported(sys.modules[__name__], _CUDA_FUNCTIONS, "cuda")
+add_unsupported(
+    sys.modules[__name__], "bounded_transform_backward transform_like parallelize_like", "later"
+)
 
 _CUDA_ONLY = (
     "inline_most inline_at can_schedule find_compatible_schedulers schedule "

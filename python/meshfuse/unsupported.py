@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from .exceptions import UnsupportedError
@@ -17,12 +18,20 @@ _EXPLAIN = {
         "shows a generated CUDA kernel. meshfuse evaluates every operation through ATen, so there "
         "is none; see last_scheduled_fusion_ir()"
     ),
+    "cutlass": (
+        "calls a CUTLASS kernel. meshfuse evaluates every operation through ATen, so it has none; "
+        "use matmul, linear or grouped_mm on a type that torch multiplies"
+    ),
+    "scaled": (
+        "computes with block-scaled numbers in a CUDA kernel. meshfuse evaluates every operation "
+        "through ATen, which has no such operation; cast the operands and use matmul"
+    ),
     "later": "is not available in this version of meshfuse; schedule with split and parallelize",
 }
 
 
 def unsupported(name: str, why: str) -> Callable[..., Any]:
-    """Return a function that raises UnsupportedError; ``why`` is cuda, code or later."""
+    """Return a function that raises UnsupportedError; ``why`` is a key of ``_EXPLAIN``."""
     text = f"{name} {_EXPLAIN[why]}."
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -34,7 +43,7 @@ def unsupported(name: str, why: str) -> Callable[..., Any]:
     return function
 
 
-def add_unsupported(cls: type, names: str, why: str) -> None:
-    """Give a class methods of these names that raise UnsupportedError."""
+def add_unsupported(owner: type | ModuleType, names: str, why: str) -> None:
+    """Give a class or module functions of these names that raise UnsupportedError."""
     for name in names.split():
-        setattr(cls, name, unsupported(name, why))
+        setattr(owner, name, unsupported(name, why))

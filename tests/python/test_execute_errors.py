@@ -134,7 +134,6 @@ OPTIONS = [
         RuntimeError,
         "Can not find a scheduler to schedule fusion segment",
     ),
-    ({"print_repro": True}, NotImplementedError, "print_repro"),
 ]
 
 
