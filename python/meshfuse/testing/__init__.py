@@ -3,7 +3,7 @@
 
 Fixtures: ``multidevice_test`` for suites started by a launcher, ``mesh_env`` for tests that run on
 any engine, ``setup_default_process_group``. Marker: ``mesh(n)``. Options: ``--mesh-backend``,
-``--mesh-timeout``, ``--mesh-reports``.
+``--mesh-timeout``, ``--mesh-reports``, ``--mf-cpu``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 
 from .. import _C
 from .._C import Communicator, Error
+from ..compat.cuda_to_cpu import redirect_cuda_to_cpu
 from .board import Board, default_folder
 from .by_rank import ByRank
 from .deadline import Deadline
@@ -33,6 +34,7 @@ __all__ = [
     "SimulatedMeshEnv",
     "mesh_env",
     "multidevice_test",
+    "redirect_cuda_to_cpu",
     "setup_default_process_group",
     "target_device",
 ]
@@ -70,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--mf-cpu",
         action="store_true",
-        help="send CUDA calls of the tests to the CPU; not available in this version",
+        help="send CUDA calls of the tests to the CPU, for suites that hard-code CUDA",
     )
 
 
@@ -88,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "mesh(n): run the test on a mesh of n devices, see --mesh-backend"
     )
     if config.getoption("--mf-cpu"):
-        raise pytest.UsageError("--mf-cpu is not available in this version of meshfuse")
+        config.add_cleanup(redirect_cuda_to_cpu().stop)
     backend, timeout = config.getoption("--mesh-backend"), config.getoption("--mesh-timeout")
     if backend == "simulated":
         _register(config, Deadline(timeout, "the simulated mesh", uses_mesh))
@@ -105,6 +107,11 @@ def pytest_configure(config: pytest.Config) -> None:
             f"--mesh-backend={backend}: no launcher started this process. Use torchrun "
             f"--nproc-per-node N -m pytest --mesh-backend={backend} ..."
         )
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say where CUDA calls go."""
+    return ["meshfuse: CUDA calls go to the CPU"] if config.getoption("--mf-cpu") else []
 
 
 def _join_ranks(config: pytest.Config, rank: int, size: int, timeout: float) -> None:
