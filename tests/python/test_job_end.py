@@ -112,6 +112,14 @@ time.sleep(100)
         None,
         ["Traceback", "KeyError: 'nobody catches this'"],
     ),
+    "an exception on rank 1 after its last execution": (
+        """
+if rank == 1:
+    raise KeyError("nobody catches this")
+""",
+        None,
+        ["meshfuse: rank 1 of 2 failed: KeyError: 'nobody catches this'"],
+    ),
 }
 
 
