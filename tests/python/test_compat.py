@@ -178,6 +178,7 @@ def test_redirection():
             torch.nn.Linear(2, 2).cuda().weight,
             torch.nn.Linear(2, 2, device="cuda").bias,
         ]
+        assert isinstance(torch.default_generator, torch.Generator)
         with torch.device("cuda"):
             tensors.append(torch.arange(3))
         torch.cuda.set_device(0)

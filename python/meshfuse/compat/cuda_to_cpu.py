@@ -27,7 +27,7 @@ class Redirection:
         for name in ("set_device", "synchronize"):
             self._replace(torch.cuda, name, _do_nothing)
         self._replace(torch.cuda, "current_device", lambda: 0)
-        self._replace(torch, "Generator", _generator)
+        self._replace(torch, "Generator", _Generator)
         Redirection.active += 1
 
     active = 0  #: number of redirections that are in force
@@ -117,5 +117,15 @@ def _do_nothing(device: Any = None) -> None:
 _real_generator = torch.Generator
 
 
-def _generator(device: Any = "cpu") -> torch.Generator:
-    return _real_generator(_on_cpu(device))
+class _GeneratorType(type):
+    """Makes generators of the CPU, and takes all generators for its instances."""
+
+    def __call__(cls, device: Any = "cpu") -> torch.Generator:
+        return _real_generator(_on_cpu(device))
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, _real_generator)
+
+
+class _Generator(metaclass=_GeneratorType):
+    """Stands for ``torch.Generator``."""
