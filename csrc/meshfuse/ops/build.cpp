@@ -34,6 +34,27 @@ TensorView* makeOutput(Fusion& fusion, const FactorMap& map, size_t operand, Dat
   return out;
 }
 
+/// Numbers that are defaults as scalars, and sizes as constants of one type: equal calls get equal
+/// arguments, whether they come from Python, from the text form or from C++.
+void unifyScalars(Fusion& fusion, const OpDef& op, std::vector<Arg>& args) {
+  ScalarPool& pool = fusion.scalars();
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (auto* list = std::get_if<std::vector<Scalar>>(&args[i])) {
+      for (Scalar& s : *list) {
+        if (const auto size = pool.constInt(s); size && isIntegral(pool.dtype(s))) {
+          s = pool.constant(*size);
+        }
+      }
+    }
+    if (op.cachedInfo().params[i].kind != ParamKind::Number) continue;
+    if (const auto* n = std::get_if<int64_t>(&args[i])) {
+      args[i] = pool.constant(*n, DataType::Int);
+    } else if (const auto* x = std::get_if<double>(&args[i])) {
+      args[i] = pool.constant(*x, DataType::Double);
+    }
+  }
+}
+
 }  // namespace
 
 OpCall::OpCall(Fusion& fusion, const OpDef& op, std::vector<Arg> args)
@@ -63,6 +84,7 @@ bool OpCall::bindScalar(size_t param,
 std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args) {
   MESHFUSE_ASSERT(args.size() == op.cachedInfo().params.size(), op.name(), " got ", args.size(),
                   " arguments for ", op.cachedInfo().params.size(), " parameters");
+  unifyScalars(fusion, op, args);
   OpCall call(fusion, op, std::move(args));
   for (const TensorView* tv : call.tensors()) {
     MESHFUSE_CHECK(tv->fusion() == &fusion, op.name(), ": ", at(tv),
