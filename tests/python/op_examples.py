@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from programs import ramp
+from programs import dtype_of, ramp
 
 import meshfuse
 from meshfuse import DataType
@@ -34,14 +34,19 @@ class Example:
     name: str = ""
     as_list: bool = False  # the op takes its tensors in one list
 
+    keywords: tuple[str, ...] = ()  # of the last tensors, where attributes stand before them
+
+    def call(self, ops: Any, operands: Sequence[Any]) -> list[Any]:
+        """Add the op to the definition of ``ops``; return its results."""
+        count = len(operands) - len(self.keywords)
+        named = dict(zip(self.keywords, operands[count:], strict=True))
+        first = [list(operands)] if self.as_list else operands[:count]
+        result = getattr(ops, self.op)(*first, **named, **self.attributes)
+        return list(result) if isinstance(result, tuple | list) else [result]
+
     @property
     def label(self) -> str:
         return f"{self.op}-{self.name}" if self.name else self.op
-
-    def call(self, ops: Any, tensors: Sequence[Any]) -> Any:
-        """Call the op; ``ops`` is ``fd.ops`` or a namespace like it."""
-        arguments = [list(tensors)] if self.as_list else tensors
-        return getattr(ops, self.op)(*arguments, **self.attributes)
 
     def expected(self) -> list[torch.Tensor]:
         results = self.compute(*self.tensors)
@@ -230,6 +235,54 @@ SHAPES: dict[str, list[Example]] = {
     ],
 }
 
+
+def alone(op: str, *tensors: torch.Tensor, **attributes: Any) -> Any:
+    """Return the results of an op on one device, for ops that torch computes otherwise."""
+    with meshfuse.FusionDefinition() as fd:
+        operands = [fd.define_tensor(list(x.shape), dtype=dtype_of(x)) for x in tensors]
+        result = getattr(fd.ops, op)(*operands, **attributes)
+        for tv in result if isinstance(result, tuple | list) else [result]:
+            fd.add_output(tv)
+    with meshfuse.simulate(1) as sim:  # others may be simulated around it
+        return sim.run(fd, tensors)
+
+
+def _random(op: str, *tensors: torch.Tensor, name: str = "", **attributes: Any) -> Example:
+    """Return a random op with a seed; every sharding gives what one device gives."""
+    attributes |= {"rng_seed": 2_722_423_872_872_113, "rng_offset": 7}
+
+    def compute(*tensors):
+        return alone(op, *tensors, **attributes)
+
+    return Example(op, tensors, compute, attributes, name)
+
+
+def _var(op: str, dims: list[int], **options: Any) -> Example:
+    def compute(x):
+        return getattr(torch, op)(x, dims, **options)
+
+    name = "_".join(map(str, [*dims, *options]))
+    return Example(op, (values(N, 6, N),), compute, {"dims": dims, **options}, name)
+
+
+def _welford(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    var, mean = torch.var_mean(x, [0, 2], correction=0)
+    n = x.shape[0] * x.shape[2]
+    return mean, var * n, torch.full_like(mean, n, dtype=torch.int64)
+
+
+def _norm(op: str, shape: list[int], parameters: int) -> Example:
+    compute = getattr(torch.nn.functional, op)
+    tensors = (values(N, 6, N), *(values(*shape) + k for k in range(parameters)))
+    names = ["weight", "bias"][:parameters]
+
+    def run(x, *tensors):
+        return compute(x, shape, *tensors)
+
+    name = "_".join([str(len(shape)), *names])
+    return Example(op, tensors, run, {"normalized_shape": shape}, name, tuple(names))
+
+
 OTHERS: dict[str, list[Example]] = {
     "broadcast": [
         Example(
@@ -244,6 +297,15 @@ OTHERS: dict[str, list[Example]] = {
         Example("cast", (ramp(N, N),), torch.Tensor.half, {"dtype": DataType.Half}, "half"),
         Example("cast", (values(N, N),), torch.Tensor.long, {"dtype": DataType.Int}, "int"),
     ],
+    "dropout": [_random("dropout", values(N, N), p=0.3)],
+    "full": [
+        Example(
+            "full",
+            (),
+            lambda: torch.full((N, 6), 1.5),
+            {"shape": [N, 6], "fill_value": 1.5, "dtype": DataType.Float},
+        )
+    ],
     "gelu": [
         Example("gelu", (values(N, N),), torch.nn.functional.gelu),
         Example(
@@ -253,6 +315,21 @@ OTHERS: dict[str, list[Example]] = {
             {"approximate": "tanh"},
             "tanh",
         ),
+    ],
+    "iota": [
+        Example("iota", (), lambda: torch.arange(N), {"length": N}),
+        Example(
+            "iota",
+            (),
+            lambda: torch.arange(N) * 0.5 - 1,
+            {"length": N, "start": -1.0, "step": 0.5, "dtype": DataType.Float},
+            "float",
+        ),
+    ],
+    "layer_norm": [
+        _norm("layer_norm", [N], 0),
+        _norm("layer_norm", [N], 2),
+        _norm("layer_norm", [6, N], 1),
     ],
     "linear": [
         Example("linear", (ramp(N, N), ramp(N, N)), torch.nn.functional.linear),
@@ -272,9 +349,16 @@ OTHERS: dict[str, list[Example]] = {
         _matmul((N, N, N), (N, N, N)),
         _matmul((1, N, N), (N, N, N)),
     ],
+    "normal": [_random("normal", mean=1.0, std=2.0, shape=[N, 6])],
     "permute": [
         Example("permute", (values(N, 6, 12),), lambda x: x.permute(2, 0, 1), {"dims": [2, 0, 1]})
     ],
+    "rand_like": [
+        _random("rand_like", values(N, 6, N)),
+        _random("rand_like", values(N, N).bfloat16(), name="bfloat16"),
+    ],
+    "randn_like": [_random("randn_like", values(N, N))],
+    "rms_norm": [_norm("rms_norm", [N], 0), _norm("rms_norm", [6, N], 1)],
     "stride_order": [
         Example("stride_order", (values(N, N),), torch.clone, {"stride_order": [0, 1]})
     ],
@@ -320,6 +404,15 @@ OTHERS: dict[str, list[Example]] = {
     ],
     "where": [Example("where", (values(N, N) > 0, values(N), values(N, 1)), torch.where)],
     **{op: _scan(op) for op in ("cumsum", "cumprod", "cummax", "cummin")},
+    "uniform": [
+        _random("uniform", minval=-1.0, maxval=3.0, shape=[N, 6]),
+        _random(
+            "uniform", minval=0.0, maxval=1.0, shape=[N, 6], dtype=DataType.Double, name="double"
+        ),
+    ],
+    "var": [_var("var", [1]), _var("var", [0, 2], correction=0, keepdim=True)],
+    "var_mean": [_var("var_mean", [2]), _var("var_mean", [0, 1], keepdim=True)],
+    "welford": [Example("welford", (values(N, 6, N),), _welford, {"dims": [0, 2]})],
 }
 
 

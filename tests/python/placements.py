@@ -75,8 +75,7 @@ def program(
     """Return the program of one op; ``chosen`` is one placement per operand and result."""
     with FusionDefinition() as fd:
         operands = [fd.define_tensor(list(x.shape), dtype=dtype_of(x)) for x in example.tensors]
-        result = example.call(fd.ops, operands)
-        results = list(result) if isinstance(result, tuple | list) else [result]
+        results = example.call(fd.ops, operands)
         for tv in results:
             fd.add_output(tv)
         for tv, placement in zip([*operands, *results], chosen, strict=True):

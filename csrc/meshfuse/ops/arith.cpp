@@ -12,6 +12,13 @@ TensorView* one(std::string_view name, std::vector<Arg> args) {
   return std::get<TensorView*>(callOp(name, std::move(args)).at(0));
 }
 
+Arg optional(TensorView* tv) { return tv == nullptr ? Arg{} : Arg{tv}; }
+Arg optional(Scalar s) { return s ? Arg{s} : Arg{}; }
+
+TensorView* tensorAt(const std::vector<Val>& results, size_t i) {
+  return std::get<TensorView*>(results.at(i));
+}
+
 }  // namespace
 
 TensorView* matmul(TensorView* a, TensorView* b) { return one("matmul", {a, b}); }
@@ -75,6 +82,51 @@ TensorView* transpose(TensorView* x, int64_t a, int64_t b) {
   std::swap(order[static_cast<size_t>(a < 0 ? a + n : a)],
             order[static_cast<size_t>(b < 0 ? b + n : b)]);
   return permute(x, order);
+}
+
+TensorView* full(const std::vector<Scalar>& shape, Scalar fill_value, DataType dtype) {
+  return one("full", {shape, fill_value, dtype});
+}
+TensorView* iota(Scalar length, Scalar start, Scalar step, DataType dtype) {
+  return one("iota", {length, optional(start), optional(step), dtype});
+}
+TensorView* uniform(Scalar minval, Scalar maxval, const std::vector<Scalar>& shape, DataType dtype,
+                    Scalar rng_seed, Scalar rng_offset) {
+  return one("uniform", {minval, maxval, shape, optional(rng_seed), optional(rng_offset), dtype});
+}
+TensorView* normal(Scalar mean, Scalar std, const std::vector<Scalar>& shape, DataType dtype,
+                   Scalar rng_seed, Scalar rng_offset) {
+  return one("normal", {mean, std, shape, optional(rng_seed), optional(rng_offset), dtype});
+}
+TensorView* rand_like(TensorView* x, Scalar rng_seed, Scalar rng_offset) {
+  return one("rand_like", {x, optional(rng_seed), optional(rng_offset)});
+}
+TensorView* randn_like(TensorView* x, Scalar rng_seed, Scalar rng_offset) {
+  return one("randn_like", {x, optional(rng_seed), optional(rng_offset)});
+}
+
+TensorView* var(TensorView* x, const std::vector<int64_t>& dims, int64_t correction, bool keepdim) {
+  return one("var", {x, dims, correction, keepdim});
+}
+VarMeanResult var_mean(TensorView* x, const std::vector<int64_t>& dims, int64_t correction,
+                       bool keepdim) {
+  const std::vector<Val> results = callOp("var_mean", {x, dims, correction, keepdim});
+  return {tensorAt(results, 0), tensorAt(results, 1)};
+}
+WelfordResult welford(TensorView* x, const std::vector<int64_t>& dims) {
+  const std::vector<Val> results = callOp("welford", {x, dims});
+  return {tensorAt(results, 0), tensorAt(results, 1), tensorAt(results, 2)};
+}
+TensorView* layer_norm(TensorView* x, const std::vector<Scalar>& normalized_shape,
+                       TensorView* weight, TensorView* bias, double eps) {
+  return one("layer_norm", {x, normalized_shape, optional(weight), optional(bias), eps});
+}
+TensorView* rms_norm(TensorView* x, const std::vector<Scalar>& normalized_shape, TensorView* weight,
+                     std::optional<double> eps) {
+  return one("rms_norm", {x, normalized_shape, optional(weight), eps ? Arg{*eps} : Arg{}});
+}
+TensorView* dropout(TensorView* x, double p, Scalar rng_seed, Scalar rng_offset) {
+  return one("dropout", {x, p, optional(rng_seed), optional(rng_offset)});
 }
 
 }  // namespace meshfuse

@@ -3,6 +3,7 @@
 #pragma once
 #include <meshfuse/ir/fusion.h>
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -45,6 +46,35 @@ TensorView* castOp(DataType dtype, TensorView* x);
 TensorView* broadcast(TensorView* x, const std::vector<bool>& is_broadcast_dim);
 TensorView* permute(TensorView* x, const std::vector<int64_t>& new2old);
 TensorView* transpose(TensorView* x, int64_t a, int64_t b);
+
+// ---- tensors from scalars; an absent Scalar is the default of the op of that name
+TensorView* full(const std::vector<Scalar>& shape, Scalar fill_value, DataType dtype);
+TensorView* iota(Scalar length, Scalar start = {}, Scalar step = {},
+                 DataType dtype = DataType::Int);
+TensorView* uniform(Scalar minval, Scalar maxval, const std::vector<Scalar>& shape,
+                    DataType dtype = DataType::Float, Scalar rng_seed = {}, Scalar rng_offset = {});
+TensorView* normal(Scalar mean, Scalar std, const std::vector<Scalar>& shape,
+                   DataType dtype = DataType::Float, Scalar rng_seed = {}, Scalar rng_offset = {});
+TensorView* rand_like(TensorView* x, Scalar rng_seed = {}, Scalar rng_offset = {});
+TensorView* randn_like(TensorView* x, Scalar rng_seed = {}, Scalar rng_offset = {});
+
+// ---- compositions
+struct VarMeanResult {
+  TensorView *var, *mean;
+};
+struct WelfordResult {
+  TensorView *mean, *m2, *n;
+};
+TensorView* var(TensorView* x, const std::vector<int64_t>& dims, int64_t correction = 1,
+                bool keepdim = false);
+VarMeanResult var_mean(TensorView* x, const std::vector<int64_t>& dims, int64_t correction = 1,
+                       bool keepdim = false);
+WelfordResult welford(TensorView* x, const std::vector<int64_t>& dims);
+TensorView* layer_norm(TensorView* x, const std::vector<Scalar>& normalized_shape,
+                       TensorView* weight = nullptr, TensorView* bias = nullptr, double eps = 1e-5);
+TensorView* rms_norm(TensorView* x, const std::vector<Scalar>& normalized_shape,
+                     TensorView* weight = nullptr, std::optional<double> eps = std::nullopt);
+TensorView* dropout(TensorView* x, double p = 0.5, Scalar rng_seed = {}, Scalar rng_offset = {});
 
 /// Describes a tensor: -1 is a symbolic extent, 1 a broadcast axis, other sizes are constants.
 class TensorViewBuilder {

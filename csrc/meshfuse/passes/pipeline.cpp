@@ -7,6 +7,7 @@ namespace meshfuse {
 const std::vector<std::string>& pipeline() {
   static const std::vector<std::string> passes = {
       "propagate-sharding",    // first: the others need to know how every tensor is divided
+      "expand-fused",          // before anything is decided on what they would gather
       "check-strict",          // before it is decomposed, what the user has annotated is plain
       "decompose-resharding",  // then every operation is local, or one communication
       "check-local",           // before layouts: what could not be decomposed ends here

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <meshfuse/base/error.h>
+#include <meshfuse/ops/compose.h>
+
+#include <algorithm>
+
+namespace meshfuse {
+
+TensorView* Composer::operator()(std::string_view op, std::vector<Arg> args) const {
+  const OpDef* def = findOp(op);
+  MESHFUSE_ASSERT(def != nullptr, call_.op().name(), " is made of ", op, ", which is no op");
+  const auto& params = def->cachedInfo().params;
+  while (args.size() < params.size()) args.push_back(params[args.size()].default_value);
+  return std::get<TensorView*>(callOp(fusion_, *def, std::move(args)).at(0));
+}
+
+TensorView* Composer::operand(size_t param) const {
+  TensorView* x = call_.tensor(param);
+  MESHFUSE_CHECK(isFloating(x->dtype()), call_.op().name(), ": ", at(x), " is ", x->dtype(),
+                 ". Cast it to a floating point type first.");
+  return isReducedFloating(x->dtype()) ? as(DataType::Float, x) : x;
+}
+
+TensorView* Composer::as(DataType type, TensorView* x) const {
+  return x->dtype() == type ? x : (*this)("cast", {x, type});
+}
+
+std::vector<int64_t> Composer::axes(const TensorView* x, size_t param) const {
+  const std::string& op = call_.op().name();
+  const int64_t n = x->ndim();
+  MESHFUSE_CHECK(n > 0, op, ": Tried to reduce a 0-dim tensor, ", at(x),
+                 ". Give a tensor with axes.");
+  MESHFUSE_CHECK(!call_.ints(param).empty(), op, ": No reduction axis specified for ", at(x),
+                 ". List at least one axis.");
+  std::vector<int64_t> axes;
+  for (const int64_t axis : call_.ints(param)) {
+    MESHFUSE_CHECK(axis >= -n && axis < n, op, ": Reduction on invalid axis ", AtAxis{axis}, " of ",
+                   at(x), ", which has ", n, " axes. Use ", -n, " to ", n - 1, ".");
+    const int64_t wrapped = axis < 0 ? axis + n : axis;
+    MESHFUSE_CHECK(std::ranges::find(axes, wrapped) == axes.end(), op,
+                   ": Reduction axes are not unique: axis ", AtAxis{axis}, " of ", at(x),
+                   " is listed twice. List each axis once.");
+    axes.push_back(wrapped);
+  }
+  std::ranges::sort(axes);
+  return axes;
+}
+
+Scalar Composer::countOf(const TensorView* x, const std::vector<int64_t>& axes) const {
+  const auto logical = x->domain().withoutReductions(x->domain().logical());
+  Scalar count = scalars().constant(1);
+  for (const int64_t axis : axes) {
+    const IterDomain* id = x->domain().id(logical[static_cast<size_t>(axis)]);
+    count = scalars().mul(count, id->getMaybeExpandedExtent());
+  }
+  return count;
+}
+
+TensorView* Composer::mean(TensorView* x, const std::vector<int64_t>& axes) const {
+  TensorView* sum = (*this)("sum", {x, axes});
+  return (*this)("div", {sum, scalars().cast(countOf(x, axes), DataType::Double)});
+}
+
+TensorView* Composer::keepAxes(TensorView* reduced, const std::vector<int64_t>& axes) const {
+  std::vector<bool> inserted(static_cast<size_t>(reduced->ndim()) + axes.size(), false);
+  for (const int64_t axis : axes) inserted[static_cast<size_t>(axis)] = true;
+  return (*this)("broadcast", {reduced, inserted});
+}
+
+}  // namespace meshfuse
