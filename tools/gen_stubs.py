@@ -29,6 +29,8 @@ from typing import Any
 from ._C import DataType, Scalar, TensorView
 from .lifecycle import Lifecycle
 
+SCALED: tuple[str, ...]
+
 def op_signature(info: dict[str, Any]) -> inspect.Signature: ...
 def dress(function: Callable[..., Any], info: dict[str, Any], owner: str) -> Callable[..., Any]: ...
 

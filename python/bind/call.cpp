@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Binding of Python arguments to the parameters of a registered op. Positional arguments are taken
 // greedily: one that does not fit a parameter with a default is offered to the next parameter, so
-// that sum(x, DataType.Float) and both argument orders of attention work.
+// that sum(x, DataType.Float) and both argument orders of attention work. None fits every optional
+// parameter; few arguments without a tensor therefore pass over the optional tensors
+// (fewWithoutTensor).
 #include "bind.h"
 
 #include <algorithm>
@@ -92,9 +94,11 @@ class Binder {
   Binder(Fusion& fusion, const OpInfo& info)
       : fusion_(fusion), params_(info.params), bound_(params_.size()) {}
 
-  bool positional(PyObjects args) {
+  bool positional(PyObjects args, size_t undrawn) {
+    const bool passes_over = fewWithoutTensor(args, undrawn);
     size_t place = 0;
     for (PyObject* arg : args) {
+      while (passes_over && place < params_.size() && isOptional(params_[place])) ++place;
       while (place < params_.size() && !take(place, arg)) {
         if (!params_[place].has_default) return false;
         ++place;
@@ -124,6 +128,19 @@ class Binder {
   }
 
  private:
+  static bool isOptional(const Param& param) { return param.kind == ParamKind::OptTensor; }
+
+  /// Whether the arguments from the first optional tensor on are no tensors, and would all find
+  /// their place among the other parameters; `undrawn` leaves out those that the library draws.
+  bool fewWithoutTensor(PyObjects args, size_t undrawn) const {
+    const auto first = std::ranges::find_if(params_, isOptional);
+    const auto optional = static_cast<size_t>(std::ranges::count_if(params_, isOptional));
+    const auto before = static_cast<size_t>(first - params_.begin());
+    if (args.size() <= before || args.size() > undrawn - optional) return false;
+    return std::ranges::none_of(args.subspan(before),
+                                [](PyObject* arg) { return tensorIn(arg) != nullptr; });
+  }
+
   bool take(size_t place, PyObject* arg) {
     bound_[place] = convert(fusion_, params_[place], arg);
     return bound_[place].has_value();
@@ -270,7 +287,8 @@ std::optional<py::object> tryCallOp(Fusion& fusion, const OpDef& op, PyObjects a
                                     PyObject* names) {
   const size_t named = names == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(names));
   Binder binder(fusion, op.cachedInfo());
-  if (!binder.positional(args.first(args.size() - named))) return std::nullopt;
+  const size_t undrawn = op.cachedInfo().params.size() - op.drawnParams().size();
+  if (!binder.positional(args.first(args.size() - named), undrawn)) return std::nullopt;
   if (!binder.named(args.last(named), names)) return std::nullopt;
   auto bound = binder.finish();
   if (!bound) return std::nullopt;

@@ -10,6 +10,16 @@ from typing import Any
 from . import _C
 from ._C import Scalar, TensorView
 from .lifecycle import Lifecycle
+from .unsupported import add_unsupported
+
+# Ops on block-scaled numbers; all raise UnsupportedError.
+SCALED = (
+    "scaled_mm",
+    "cutlass_nvfp4_grouped_mm",
+    "nv_block_quantize",
+    "nv_grouped_block_quantize",
+    "preprocess_grouped_matmul_input_sf",
+)
 
 
 class Operators:
@@ -75,3 +85,4 @@ def _method(info: dict[str, Any]) -> Callable[..., Any]:
 
 for _info in _C.registered_ops():
     setattr(Operators, _info["name"], _method(_info))
+add_unsupported(Operators, " ".join(SCALED), "scaled")

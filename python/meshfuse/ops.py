@@ -16,7 +16,7 @@ from typing import Any
 
 from . import _C
 from .lifecycle import Lifecycle
-from .operators import Operators, dress
+from .operators import SCALED, Operators, dress
 
 _unbound = Operators(Lifecycle(None))
 size = _unbound.size
@@ -40,3 +40,7 @@ def _function(info: dict[str, Any]) -> Callable[..., Any]:
 for _info in _C.registered_ops():
     globals()[_info["name"]] = _function(_info)
     __all__ += [_info["name"]]
+
+for _name in SCALED:
+    globals()[_name] = getattr(_unbound, _name)
+    __all__ += [_name]

@@ -283,7 +283,187 @@ def _norm(op: str, shape: list[int], parameters: int) -> Example:
     return Example(op, tensors, run, {"normalized_shape": shape}, name, tuple(names))
 
 
+def indices(*shape: int, below: int = N) -> torch.Tensor:
+    """Int indices; each comes once along every axis of at most ``below`` elements."""
+    total = sum(torch.meshgrid(*map(torch.arange, shape), indexing="ij"))
+    return (total * 5 + 2) % below
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def attention(query, key, value, addend=None):
+    """What sdpfa_fwd gives, on a CPU, without dropout and not causal."""
+    scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
+    if addend is not None:
+        scores = scores + addend
+    seeds = (torch.zeros(2, dtype=torch.uint64), torch.zeros((), dtype=torch.uint64))
+    return (scores.softmax(-1) @ value, scores.logsumexp(-1), *seeds)
+
+
+def masked_attention(query, key, value, mask):
+    return attention(query, key, value, torch.zeros(mask.shape).masked_fill(~mask, -torch.inf))
+
+
+def causal_attention(query, key, value):
+    mask = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril()
+    return masked_attention(query, key, value, mask)
+
+
+def attention_gradients(grad, query, key, value, output, logsumexp):
+    operands = [t.detach().requires_grad_() for t in (query, key, value)]
+    return torch.autograd.grad(attention(*operands)[0], operands, grad)
+
+
+def _attention_gradients() -> Example:
+    qkv = [normal(N, N, 6, 8), normal(N, N, 12, 8) / 2, normal(N, N, 12, 8) / 4]
+    saved = attention(*qkv)[:2]
+    tensors = (normal(N, N, 6, 8) / 8, *qkv, *saved)
+    attributes = {"dropout_p": 0.0, "is_causal": False}
+    return Example("sdpfa_bwd", tensors, attention_gradients, attributes)
+
+
+def grouped_product(mat1, mat2, offsets):
+    """One product per group, whichever axis the groups cut."""
+    ends = offsets.tolist()
+    parts = list(zip([0, *ends[:-1]], ends, strict=True))
+    if mat1.dim() == 3:
+        return torch.cat([mat1[g] @ mat2[:, i:j] for g, (i, j) in enumerate(parts)], 1)
+    if mat2.dim() == 3:
+        return torch.cat([mat1[i:j] @ mat2[g] for g, (i, j) in enumerate(parts)])
+    return torch.stack([mat1[:, i:j] @ mat2[i:j] for i, j in parts])
+
+
+def _grouped(a: tuple[int, ...], b: tuple[int, ...]) -> Example:
+    offsets = torch.arange(1, N + 1, dtype=torch.int32)
+    offsets[3] = 3  # one group is empty, the next has two
+    return Example(
+        "grouped_mm", (ramp(*a), ramp(*b), offsets), grouped_product, name=f"{len(a)}d_{len(b)}d"
+    )
+
+
 OTHERS: dict[str, list[Example]] = {
+    "argsort": [
+        Example(
+            "argsort",
+            (normal(N, N),),
+            lambda x: torch.argsort(x, 0, True),
+            {"dim": 0, "descending": True},
+        )
+    ],
+    "embedding_fwd": [
+        Example("embedding_fwd", (indices(N, 6), values(N, N)), torch.nn.functional.embedding)
+    ],
+    "gather": [
+        Example("gather", (values(N, N), indices(N, 6)), lambda x, i: x.gather(1, i), {"dim": 1}),
+        Example(
+            "gather",
+            (values(N, N), indices(6, N)),
+            lambda x, i: x.gather(1, i),
+            {"dim": 1},
+            "smaller_index",
+        ),
+    ],
+    "grouped_mm": [
+        _grouped((N, N), (N, N, N)),
+        _grouped((N, N), (N, N)),
+        _grouped((N, N, N), (N, N)),
+    ],
+    "index_select": [
+        Example(
+            "index_select",
+            (values(N, N), indices(6)),
+            lambda x, i: x.index_select(1, i),
+            {"dim": 1},
+        ),
+        Example(
+            "index_select",
+            (values(N, N), torch.tensor(3)),
+            lambda x, i: x.index_select(0, i),
+            {"dim": 0},
+            "scalar_index",
+        ),
+    ],
+    "scatter": [
+        Example(
+            "scatter",
+            (values(N, N), indices(N, 6), normal(N, 6)),
+            lambda x, i, s: x.scatter(1, i, s),
+            {"dim": 1},
+            "whole_columns",
+        ),
+        Example(
+            "scatter",
+            (values(N, N), indices(6, 6), normal(N, N)),
+            lambda x, i, s: x.scatter(0, i, s),
+            {"dim": 0},
+        ),
+        Example(
+            "scatter",
+            (values(N, N), indices(N, 6)),
+            lambda x, i: x.scatter(1, i, 2.5),
+            {"dim": 1, "src": 2.5},
+            "number",
+        ),
+    ],
+    "sdpfa_fwd": [
+        Example(
+            "sdpfa_fwd", (normal(N, N, 6, 8), normal(N, N, N, 8), normal(N, N, N, 8)), attention
+        ),
+        Example(
+            "sdpfa_fwd",
+            (normal(6, 6, N, 8), normal(6, 6, N, 8), normal(6, 6, N, 12)),
+            causal_attention,
+            {"is_causal": True},
+            "causal",
+        ),
+        Example(
+            "sdpfa_fwd",
+            (*(normal(2, 6, 6, N, 8) for _ in range(3)), normal(2, 1, 6, N, N)),
+            attention,
+            name="5d_bias",
+        ),
+        Example(
+            "sdpfa_fwd",
+            tuple(normal(6, 6, N, 8) for _ in range(3)),
+            lambda q, k, v: attention(q / 2, k, v),
+            {"scale": 0.5 / 8**0.5},
+            "scale",
+        ),
+    ],
+    "sdpfa_bwd": [_attention_gradients()],
+    "select": [Example("select", (values(N, 6, N),), lambda x: x[:, -2], {"index": -2, "dim": 1})],
+    "take_along_axis": [
+        Example(
+            "take_along_axis",
+            (values(N, N), indices(N, 6)),
+            lambda x, i: torch.take_along_dim(x, i, 1),
+            {"dim": 1},
+        ),
+        Example(
+            "take_along_axis",
+            (values(1, N, 6), indices(N, N, 1)),
+            lambda x, i: torch.take_along_dim(x, i, 1),
+            {"dim": 1},
+            "broadcast",
+        ),
+    ],
+    "topk": [
+        Example(
+            "topk",
+            (normal(N, N),),
+            lambda x: tuple(torch.topk(x, 6, 0)),
+            {"k": 6, "dim": 0, "sorted": True},
+        ),
+        Example(
+            "topk",
+            (normal(N, N),),
+            lambda x: tuple(torch.topk(x, 1, largest=False)),
+            {"k": 1, "largest": False},
+            "smallest",
+        ),
+    ],
     "broadcast": [
         Example(
             "broadcast",

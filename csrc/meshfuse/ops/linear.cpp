@@ -84,7 +84,11 @@ std::vector<int> LinearOp::referenceOrder(const OpCall& call) const {
 }
 
 std::vector<TensorView*> LinearOp::withoutAddends(const OpCall& call) const {
-  if (!call.has(kBias) || call.ndim(kBias) > 1) return {};
+  if (!call.has(kBias)) return {};
+  MESHFUSE_CHECK(call.ndim(kBias) <= 1, "linear: the products of ", at(call.tensor(kInput)),
+                 " are divided over devices, and bias ", call.tensor(kBias)->name(),
+                 " has device axes, so that it cannot be added behind. Shard K elsewhere, or add "
+                 "the bias to the result.");
   const auto one = [&](std::string_view op, std::vector<Arg> args) {
     return std::get<TensorView*>(callOp(call.fusion(), *findOp(op), std::move(args))[0]);
   };

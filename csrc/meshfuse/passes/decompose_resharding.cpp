@@ -248,7 +248,7 @@ class Decomposer {
                    " in a way that cannot be repeated on it. Use outer splits of whole axes.");
   }
 
-  /// Operands that are added to the result would be added once per device: adds them afterwards.
+  /// Operands that the op adds to the result would be added once per device: adds them afterwards.
   bool detachAddends(Expr* expr, const Alignment& alignment) {
     const auto isAddend = [&](size_t o) {
       return std::ranges::any_of(alignment.choices, [&](const AxisChoice& choice) {
@@ -262,9 +262,7 @@ class Decomposer {
     const size_t known = fusion_.allExprs().size();
     const OpCall call(fusion_, expr->op(), expr->args());
     const std::vector<TensorView*> pieces = expr->op().withoutAddends(call);
-    MESHFUSE_CHECK(pieces.size() == 2, expr->op().name(), ": ", at(out),
-                   " adds up products that are divided over devices, with an operand that is not. "
-                   "This operation cannot be divided in two steps. Shard its operands alike.");
+    if (pieces.empty()) return false;  // the operand multiplies, or says where
     replaceBy(out, pieces[0], pieces[1], known, alignment);
     return true;
   }
