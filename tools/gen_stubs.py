@@ -22,6 +22,7 @@ OPERATORS_HEAD = """\
 # Written by tools/gen_stubs.py.
 # fmt: off
 # ruff: noqa: E501
+import builtins
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,6 +48,7 @@ OPS_HEAD = """\
 # Written by tools/gen_stubs.py.
 # fmt: off
 # ruff: noqa: E501
+import builtins
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,8 +70,10 @@ def signature(info: dict[str, Any], first: list[str]) -> str:
         return (
             f"def {info['name']}({', '.join([*first, '*args: Any', '**kwargs: Any'])}) -> Any: ..."
         )
+    # There is an op named complex.
     parameters = [
-        f"{name}: {type_name}{' = ...' if has_default else ''}"
+        f"{name}: {type_name.replace('complex', 'builtins.complex')}"
+        f"{' = ...' if has_default else ''}"
         for name, type_name, has_default, _, _ in info["params"]
     ]
     # Ops of scalars alone give a scalar; ops of several results give a tuple.
