@@ -65,9 +65,9 @@ class ValueText:
 
         Args:
             names: Name in the text form to name in Python.
-            constant: Of a number in Python and its dtype, what stands for it where it is the
-                argument of an op; None: the number, or a call of define_scalar where its type is
-                not what a Python number has.
+            constant: Of a number in Python and its dtype, what stands for it where it is an
+                operand, given by place; None: the number, or a call of define_scalar where its
+                type is not what a Python number has.
         """
         self.names = names
         self._constant = constant or _inline
@@ -77,7 +77,9 @@ class ValueText:
         parts = split_outside(text, "=")
         if len(parts) == 1:
             return None, self.value(text)
-        return parts[0], self.value("=".join(parts[1:]))
+        value = "=".join(parts[1:])
+        number = number_in(value)  # an attribute stays a number, as in dropout's p=0.5
+        return parts[0], self.value(value) if number is None else _inline(*number)
 
     def value(self, text: str) -> str:
         """Return the Python text of a value."""
@@ -132,7 +134,7 @@ class ValueText:
 
 
 def _inline(value: str, dtype: str) -> str:
-    if dtype in ("Double", "Bool", "ComplexDouble") or (dtype == "Int" and value.isdigit()):
+    if dtype in ("Double", "Bool", "ComplexDouble", "Int"):
         return value
     return define_scalar_text(value, dtype)
 
