@@ -76,6 +76,37 @@ TensorView* rms_norm(TensorView* x, const std::vector<Scalar>& normalized_shape,
                      TensorView* weight = nullptr, std::optional<double> eps = std::nullopt);
 TensorView* dropout(TensorView* x, double p = 0.5, Scalar rng_seed = {}, Scalar rng_offset = {});
 
+// ---- attention, indexing, products of groups
+TensorView* embedding_fwd(TensorView* input, TensorView* weight);
+TensorView* indexSelect(TensorView* x, int64_t dim, TensorView* index);
+TensorView* select(TensorView* x, int64_t dim, Scalar index);
+TensorView* gather(TensorView* x, int64_t dim, TensorView* index);
+TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim);
+TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* src);
+TensorView* argsort(TensorView* x, int64_t dim, bool descending = false, bool stable = false);
+TensorView* grouped_mm(TensorView* mat1, TensorView* mat2, TensorView* offsets);
+
+struct TopKResult {
+  TensorView *values, *indices;
+};
+TopKResult topk(TensorView* x, Scalar k, int64_t dim = -1, bool largest = true,
+                bool sorted = false);
+
+/// Absent scalars stand for no dropout, not causal, and 1 / sqrt(E).
+struct SdpfaFwdResult {
+  TensorView *output, *logsumexp, *philox_seed, *philox_offset;
+};
+SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value,
+                         Scalar dropout_p = {}, Scalar is_causal = {}, Scalar scale = {},
+                         TensorView* bias = nullptr, TensorView* mask = nullptr);
+struct SdpfaBwdResult {
+  TensorView *grad_query, *grad_key, *grad_value;
+};
+SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView* key,
+                         TensorView* value, TensorView* output, TensorView* logsumexp,
+                         Scalar dropout_p, Scalar is_causal, TensorView* philox_seed,
+                         TensorView* philox_offset, Scalar scale = {});
+
 /// Describes a tensor: -1 is a symbolic extent, 1 a broadcast axis, other sizes are constants.
 class TensorViewBuilder {
  public:
