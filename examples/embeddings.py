@@ -32,7 +32,7 @@ def load_demo_tensors(sentences: Sequence[str]) -> tuple[torch.Tensor, torch.Ten
         >>> x.shape[0], x.shape[2], tuple(w.shape)
         (1, 384, (384, 1536))
     """
-    folder = _model_folder()
+    folder = model_folder()
     if folder is None:
         return _random_tensors(len(sentences))
     try:
@@ -51,7 +51,8 @@ def load_demo_tensors(sentences: Sequence[str]) -> tuple[torch.Tensor, torch.Ten
     return x, weight.T.contiguous(), "all-MiniLM-L6-v2: word embeddings, feed-forward of layer 0"
 
 
-def _model_folder() -> Path | None:
+def model_folder() -> Path | None:
+    """Return the folder of the model's files, or None where the package isn't installed."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         return None

@@ -11,8 +11,12 @@ MPIEXEC=$(sed -n 's/^MESHFUSE_MPIEXEC:INTERNAL=//p' build/dev/CMakeCache.txt)
 if [[ -n $MPIEXEC ]]; then
   echo "== examples/column_parallel.py on 2 MPI ranks"
   tools/mpirun -np 2 "$PY" examples/column_parallel.py
+  echo "== examples/minilm.py on 4 MPI ranks"
+  tools/mpirun -np 4 "$PY" examples/minilm.py
 else
   echo "== no MPI found: the run on 2 MPI ranks is skipped"
 fi
 echo "== examples/column_parallel.py on a simulated mesh of 4 devices"
 "$PY" examples/column_parallel.py --simulate 4
+echo "== examples/minilm.py on a simulated mesh of 2 devices"
+"$PY" examples/minilm.py --simulate 2

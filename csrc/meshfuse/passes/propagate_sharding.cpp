@@ -148,29 +148,54 @@ class Propagation {
     }
   }
 
+  /// Whether a tensor is summed over a mesh axis, or made element by element from one that is and
+  /// that nothing else reads. Looks `steps` operations back: the work must grow with the graph.
+  bool comesFromSum(const TensorView* tv, ParallelType p, int steps = 8) const {
+    if (reducedAxis(tv, p)) return true;
+    const Expr* def = tv->definition();
+    if (def == nullptr || steps == 0 || !def->op().isPointwise()) return false;
+    return std::ranges::any_of(def->inputs(), [&](const TensorView* in) {
+      const auto readers =
+          std::ranges::count_if(in->uses(), [&](const Expr* use) { return isLive(use); });
+      return readers == 1 && !in->meshIsDeclared() && comesFromSum(in, p, steps - 1);
+    });
+  }
+
   /// All uses must wish the same. Where they don't, a tensor that each device can compute whole
   /// stays whole, which costs nothing. One that must be summed over the mesh axis follows the first
-  /// wish if all uses wish it divided: the sum is then scattered, which is less than half the way.
+  /// wish if all uses wish it divided, or sum over the divided axis themselves: the sum is then
+  /// scattered, which is less than half the way.
   void pullSplit(TensorView* tv, ParallelType p) {
+    const bool summed = comesFromSum(tv, p);
     const Expr* first = nullptr;
     size_t operand = 0;
     Wish chosen;
+    std::vector<std::pair<const Expr*, size_t>> without;  // uses without a wish
     for (const Expr* use : tv->uses()) {
       if (!isLive(use)) continue;
       for (size_t i = 0; i < use->inputs().size(); ++i) {
         if (use->input(i) != tv) continue;
         Wish wish = wishOf(use, i, p);
-        if (wish.from == nullptr) return;
-        if (first == nullptr) {
+        if (wish.from == nullptr) {
+          if (!summed) return;
+          without.emplace_back(use, i);
+        } else if (first == nullptr) {
           first = use;
           operand = i;
           chosen = std::move(wish);
-        } else if (!sameDivision(first, operand, chosen, use, i, wish) && !reducedAxis(tv, p)) {
+        } else if (!summed && !sameDivision(first, operand, chosen, use, i, wish)) {
           return;
         }
       }
     }
-    if (first != nullptr) adoptSplit(first, operand, tv, chosen.path, chosen.from, p);
+    if (first == nullptr) return;
+    const size_t axis = chosen.path.axis;
+    const bool all_sum = std::ranges::all_of(without, [&](const auto& use) {
+      const FactorMap& map = use.first->factors();
+      const auto factors = map.axis(use.second, axis);
+      return !factors.empty() && map.factor(factors[0]).kind == FactorKind::Reduction;
+    });
+    if (all_sum) adoptSplit(first, operand, tv, chosen.path, chosen.from, p);
   }
 
   /// The division of operand `i` that goes with the way in which the result is divided.
