@@ -264,14 +264,14 @@ def main() -> int:
         devices, rank = Communicator.instance().size(), Communicator.instance().rank()
         vectors = embed(SENTENCES)
     expected = embed_by_torch(SENTENCES)
-    error = (vectors - expected).abs().max().item()
+    difference = (vectors - expected).abs().max().item()
     same = ranking(vectors) == ranking(expected)
     if rank == 0:
         print(f"{len(SENTENCES)} sentences, {LAYERS} layers, devices: {devices}")
         for sentence, others in zip(SENTENCES, ranking(vectors), strict=True):
             print(f"  {sentence:54} {SENTENCES[others[0]]}")
-        print(f"max difference from torch {error:.1e}, ranking {'equal' if same else 'DIFFERS'}")
-    return 0 if same and error <= TOLERANCE else 1
+        print(f"max difference from torch {difference:.1e}, ranking {'equal' if same else 'DIFFERS'}")
+    return 0 if same and difference <= TOLERANCE else 1
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ TEST(PhiloxTest, KnownAnswers) {
 GlobalPlaces wholeOf(std::vector<int64_t> sizes) {
   GlobalPlaces places{.positions = {}, .sizes = std::move(sizes)};
   for (const int64_t size : places.sizes) {
-    std::iota(places.positions.emplace_back(static_cast<size_t>(size)).begin(),
-              places.positions.back().end(), 0);
+    std::vector<int64_t>& line = places.positions.emplace_back(static_cast<size_t>(size));
+    std::iota(line.begin(), line.end(), 0);
   }
   return places;
 }

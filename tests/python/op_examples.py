@@ -280,7 +280,7 @@ def _norm(op: str, shape: list[int], parameters: int) -> Example:
         return compute(x, shape, *tensors)
 
     name = "_".join([str(len(shape)), *names])
-    return Example(op, tensors, run, {"normalized_shape": shape}, name, tuple(names))
+    return Example(op, tensors, run, {"normalized_shape": shape}, name, keywords=tuple(names))
 
 
 def indices(*shape: int, below: int = N) -> torch.Tensor:
@@ -539,6 +539,10 @@ OTHERS: dict[str, list[Example]] = {
     ],
     "randn_like": [_random("randn_like", values(N, N))],
     "rms_norm": [_norm("rms_norm", [N], 0), _norm("rms_norm", [6, N], 1)],
+    "softmax": [
+        Example("softmax", (values(N, N),), lambda x: x.softmax(1), {"dim": 1}),
+        Example("softmax", (values(N, 6, N),), lambda x: x.softmax(0), {"dim": -3}, "first"),
+    ],
     "stride_order": [
         Example("stride_order", (values(N, N),), torch.clone, {"stride_order": [0, 1]})
     ],

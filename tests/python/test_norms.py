@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from programs import X, Y, communications, lay
+from programs import X, Y, communications, dtype_of, lay, place, shard
 from torch.nn import functional
 
 import meshfuse
@@ -205,3 +205,21 @@ def test_var_without_axes_in_the_call():
         x = fd.define_tensor([4, 6])
         with pytest.raises(TypeError, match=r"var_mean\(\): incompatible function arguments"):
             fd.ops.var_mean(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_divided_along_and_across_its_axis(axis, dtype):
+    """Along: a maximum and a sum over the devices. Across: nothing."""
+    x = (torch.randn(8, 12) * 20).to(dtype)
+    with FusionDefinition() as fd:
+        tv = fd.define_tensor([8, 12], dtype=dtype_of(x))
+        fd.add_output(fd.ops.softmax(tv, -1))
+    place(DeviceMesh(range(4)), tv)
+    shard(tv, axis, 4)
+    kinds = [c.kind for c in fd.explain().communications]
+    assert kinds == (["all-reduce"] * 2 if axis == 1 else [])
+    with meshfuse.simulate(4) as sim:
+        (got,) = sim.run(fd, [x])
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, x.softmax(-1))

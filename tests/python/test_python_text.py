@@ -44,9 +44,7 @@ def test_every_op(example):
     """Each op prints as a call that gives the same program, with the same results and strides."""
     with FusionDefinition() as fd:
         tensors = [fd.from_pytorch(x) for x in example.tensors]
-        operands = [tensors] if example.as_list else tensors
-        results = getattr(fd.ops, example.op)(*operands, **example.attributes)
-        for result in results if isinstance(results, tuple | list) else [results]:
+        for result in example.call(fd.ops, tensors):
             fd.add_output(result)
     made = check(fd)
     torch.manual_seed(0)

@@ -2,6 +2,7 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/base/scalar.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -95,9 +96,9 @@ double realOp(ScalarOp op, double a, double b) {
     case ScalarOp::Mod:
       return a - b * std::floor(a / b);
     case ScalarOp::Min:
-      return std::fmin(a, b);
+      return std::isnan(a) || std::isnan(b) ? a + b : std::min(a, b);
     case ScalarOp::Max:
-      return std::fmax(a, b);
+      return std::isnan(a) || std::isnan(b) ? a + b : std::max(a, b);
     case ScalarOp::Neg:
       return -a;
     case ScalarOp::Exp:
