@@ -9,18 +9,35 @@ of the ``Linear`` layers say how they lie on the mesh; the rest follows.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from meshfuse import DataType, DeviceMesh, FusionDefinition, ParallelType, Scalar, TensorView
+from meshfuse import DataType, DeviceMesh, FusionDefinition, ParallelType, TensorView
 
 
 @dataclass
 class Parameter:
-    """A weight: its global shape, its tensor, and its gradient once that is defined."""
+    """A weight: its global shape, its tensor, and the gradient that was noted."""
 
     name: str
     shape: list[int]
     tensor: TensorView
-    gradient: TensorView | None = None
+    noted: TensorView | None = None
+
+    @property
+    def gradient(self) -> TensorView:
+        """Its gradient, which ``backward`` of its layer notes."""
+        assert self.noted is not None, f"no layer has noted the gradient of {self.name}"
+        return self.noted
+
+
+class Layer(Protocol):
+    """What all layers of a block have."""
+
+    def forward(self, x: TensorView) -> TensorView:
+        """Add the operations of the layer; return its result."""
+
+    def backward(self, gradient: TensorView) -> TensorView:
+        """Add those of the gradients; return the gradient of the operand."""
 
 
 @dataclass
@@ -53,7 +70,7 @@ class Model:
 
     def note(self, name: str, gradient: TensorView) -> None:
         """Note the gradient of a parameter."""
-        self.parameters[name].gradient = self.cast(gradient)
+        self.parameters[name].noted = self.cast(gradient)
 
     def cast(self, x: TensorView) -> TensorView:
         """Return ``x`` in the data type of the model: arithmetic on 16-bit floats gives Float."""
@@ -120,7 +137,10 @@ class LayerNorm:
         inner = ops.mul(gradient, self.weight)
         mean_of = ops.div(ops.sum(inner, [2], True), float(self.size))
         along = ops.div(ops.sum(ops.mul(inner, normal), [2], True), float(self.size))
-        return ops.mul(ops.sub(ops.sub(inner, mean_of), ops.mul(normal, along)), scale)
+        result: TensorView = ops.mul(
+            ops.sub(ops.sub(inner, mean_of), ops.mul(normal, along)), scale
+        )
+        return result
 
 
 class RmsNorm:
@@ -147,7 +167,8 @@ class RmsNorm:
         self.model.note(f"{self.name}.weight", ops.sum(ops.mul(gradient, normal), [0, 1]))
         inner = ops.mul(gradient, self.weight)
         along = ops.div(ops.sum(ops.mul(inner, normal), [2], True), float(self.size))
-        return ops.mul(ops.sub(inner, ops.mul(normal, along)), scale)
+        result: TensorView = ops.mul(ops.sub(inner, ops.mul(normal, along)), scale)
+        return result
 
 
 class Dropout:
@@ -269,9 +290,9 @@ class Attention:
 
     def _halves(self, x: TensorView) -> tuple[TensorView, TensorView]:
         ops, half = self.model.fd.ops, self.width // 2
-        sizes: list[Scalar | int] = list(ops.shape(x))[:3]
-        first = ops.slice(x, [0, 0, 0, 0], [*sizes, half])
-        return first, ops.slice(x, [0, 0, 0, half], [*sizes, self.width])
+        b, heads, s, _ = ops.shape(x)
+        first = ops.slice(x, [0, 0, 0, 0], [b, heads, s, half])
+        return first, ops.slice(x, [0, 0, 0, half], [b, heads, s, self.width])
 
 
 class Mlp:

@@ -227,7 +227,7 @@ def embed_by_torch(sentences: list[str]) -> torch.Tensor:
     for number in range(LAYERS):
         name = f"encoder.layer.{number}"
         q, k, v = (
-            linear(x, f"{name}.{part}").unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            linear(x, f"{name}.{part}").view(*ids.shape, HEADS, -1).transpose(1, 2)
             for part in COLUMNS
         )
         scores = q @ k.transpose(-1, -2) / (HIDDEN // HEADS) ** 0.5
@@ -270,7 +270,9 @@ def main() -> int:
         print(f"{len(SENTENCES)} sentences, {LAYERS} layers, devices: {devices}")
         for sentence, others in zip(SENTENCES, ranking(vectors), strict=True):
             print(f"  {sentence:54} {SENTENCES[others[0]]}")
-        print(f"max difference from torch {difference:.1e}, ranking {'equal' if same else 'DIFFERS'}")
+        print(
+            f"max difference from torch {difference:.1e}, ranking {'equal' if same else 'DIFFERS'}"
+        )
     return 0 if same and difference <= TOLERANCE else 1
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 import meshfuse
-from layers import Attention, Dropout, LayerNorm, Mlp, Model, RmsNorm, SwiGlu
+from layers import Attention, Dropout, Layer, LayerNorm, Mlp, Model, RmsNorm, SwiGlu
 from meshfuse import Communicator, DataType, DeviceMesh, FusionDefinition, ParallelType, TensorView
 
 
@@ -39,8 +39,8 @@ class GptBlock:
     def __init__(self, model: Model, sizes: Sizes) -> None:
         """Define the parameters."""
         self.model = model
-        self.norms = [LayerNorm(model, f"norm{i}", sizes.hidden) for i in (1, 2)]
-        self.parts = [
+        self.norms: list[Layer] = [LayerNorm(model, f"norm{i}", sizes.hidden) for i in (1, 2)]
+        self.parts: list[Layer] = [
             Attention(model, "attention", sizes.hidden, sizes.heads),
             Mlp(model, "mlp", sizes.hidden, sizes.inner),
         ]

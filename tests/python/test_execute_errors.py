@@ -274,7 +274,7 @@ def test_list_that_contains_itself_is_refused():
         lambda: torch.eye(2).to_sparse_csr(),
         lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(2)]),
     ],
-    ids=["coo", "csr", "nested"],
+    ids=["coordinates", "csr", "nested"],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_tensors_without_strides_are_refused(make):
