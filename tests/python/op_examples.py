@@ -343,7 +343,21 @@ def _grouped(a: tuple[int, ...], b: tuple[int, ...]) -> Example:
     )
 
 
+def _batch_norm(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    var, mean = torch.var_mean(x, [0, 2], correction=0)
+    out = torch.nn.functional.batch_norm(x, None, None, weight, None, True, 0.1, 1e-5)
+    return out, mean, (var + 1e-5).rsqrt()
+
+
 OTHERS: dict[str, list[Example]] = {
+    "batch_norm": [
+        Example(
+            "batch_norm",
+            (values(6, N, 4), values(N)),
+            _batch_norm,
+            {"momentum": 0.1, "eps": 1e-5, "training": True},
+        )
+    ],
     "argsort": [
         Example(
             "argsort",

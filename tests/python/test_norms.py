@@ -223,3 +223,53 @@ def test_softmax_divided_along_and_across_its_axis(axis, dtype):
         (got,) = sim.run(fd, [x])
     assert got.dtype == dtype
     torch.testing.assert_close(got, x.softmax(-1))
+
+
+@pytest.mark.parametrize("divided", [None, 0, 1, 2])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("last", [False, True])
+def test_batch_norm(divided, training, last):
+    """Result, statistics, and the running ones, which training updates in place."""
+    x = torch.randn(4, 6, 8) * 3 + 1
+    channels = 8 if last else 6
+    weight, bias, mean = torch.randn(channels), torch.randn(channels), torch.randn(channels)
+    variance = torch.rand(channels) + 0.5
+    with FusionDefinition() as fd:
+        tensors = [fd.define_tensor([-1, 6, 8]), *(fd.define_tensor([channels]) for _ in range(4))]
+        for result in fd.ops.batch_norm(*tensors, 0.1, 1e-5, training, last):
+            fd.add_output(result)
+    if divided is not None:
+        place(PAIR, *tensors)
+        shard(tensors[0], divided, 2)
+    running = [mean.clone(), variance.clone()]
+    moved = x.movedim(-1, 1) if last else x
+    want = functional.batch_norm(moved, *running, weight, bias, training, 0.1, 1e-5)
+    want = want.movedim(1, -1) if last else want
+    axes = [0, 2]
+    used = (moved.mean(axes), moved.var(axes, correction=0)) if training else (mean, variance)
+    with meshfuse.simulate(1 if divided is None else 2) as sim:
+        parts = [list(map(torch.clone, p)) for p in sim.shard(fd, [x, weight, bias, mean, variance])]
+        sim.execute(fd, parts)
+        got = sim.run(fd, [x, weight, bias, mean.clone(), variance.clone()])
+    torch.testing.assert_close(got[0], want)
+    torch.testing.assert_close(got[1], used[0])
+    torch.testing.assert_close(got[2], (used[1] + 1e-5).rsqrt())
+    for device in parts:
+        torch.testing.assert_close(list(device[3:]), running)
+
+
+def test_batch_norm_errors():
+    with FusionDefinition() as fd:
+        x, one, two = fd.define_tensor([4, 6]), fd.define_tensor([6]), fd.define_tensor([6, 1])
+        for args, text in [
+            ((x, one, one, one, None), "not both given"),
+            ((x, None, None, None, None), None),
+            ((x, two, None, None, None), "one element per channel"),
+            ((x, None, None, fd.ops.neg(one), one), "is updated in place, but is no input"),
+            ((one, None, None, None, None), "at least a batch and channels"),
+        ]:
+            if text is None:
+                fd.ops.batch_norm(*args, 0.1, 1e-5, True)
+                continue
+            with pytest.raises(meshfuse.Error, match=text):
+                fd.ops.batch_norm(*args, 0.1, 1e-5, True)

@@ -35,6 +35,7 @@ class Propagation {
   /// Both directions until nothing changes. Splits are only added, at most one per mesh axis and
   /// tensor, and a change puts only the neighbours on the lists, so the work grows with the graph.
   bool run() {
+    followAliases();
     while (!forward_.empty() || !backward_.empty()) {
       while (!forward_.empty()) {
         Expr* expr = exprs_[static_cast<size_t>(*forward_.begin())];
@@ -67,6 +68,21 @@ class Propagation {
     }
     if (tv->definition() == nullptr) return;
     for (const TensorView* in : tv->definition()->inputs()) backward_.insert(keyOf(in));
+  }
+
+  /// A result that goes into the memory of an input lies as that does.
+  void followAliases() {
+    for (const FusionOutput& output : fusion_.outputs()) {
+      if (output.alias == nullptr || !output.alias->meshIsDeclared()) continue;
+      TensorView* tv = std::get<TensorView*>(output.value);
+      if (tv->meshIsDeclared() || tv->hasDeviceMesh() || tv->isFusionInput()) continue;
+      putState(tv, stateOf(output.alias));
+      tv->setMeshOrigin({output.alias->id(), ""});
+      for (const ParallelType p : kDeviceTypes) {
+        if (shardedAxis(tv, p)) tv->setSplitOrigin(p, {output.alias->id(), "its memory"});
+      }
+      noteChange(tv);
+    }
   }
 
   void adoptMesh(TensorView* tv, const TensorView* from) {
