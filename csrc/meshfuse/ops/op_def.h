@@ -266,6 +266,6 @@ class FactorBuilder {
 }  // namespace meshfuse
 
 /// Registers an op kind at load time.
-#define MESHFUSE_REGISTER_OP(Type)                                              \
-  static const ::meshfuse::OpDef& meshfuse_registered_##Type [[maybe_unused]] = \
-      ::meshfuse::registerOp(std::make_unique<Type>())
+#define MESHFUSE_REGISTER_OP(Type)                                                    \
+  static const ::meshfuse::OpDef* const meshfuse_registered_##Type [[maybe_unused]] = \
+      &::meshfuse::registerOp(std::make_unique<Type>())
