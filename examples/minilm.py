@@ -268,8 +268,10 @@ def main() -> int:
     same = ranking(vectors) == ranking(expected)
     if rank == 0:
         print(f"{len(SENTENCES)} sentences, {LAYERS} layers, devices: {devices}")
-        for sentence, others in zip(SENTENCES, ranking(vectors), strict=True):
-            print(f"  {sentence:54} {SENTENCES[others[0]]}")
+        print(f"  {'sentence':54} {'nearest':54} cosine")
+        for i, others in enumerate(ranking(vectors)):
+            cosine = (vectors[i] @ vectors[others[0]]).item()
+            print(f"  {SENTENCES[i]:54} {SENTENCES[others[0]]:54} {cosine:.2f}")
         print(
             f"max difference from torch {difference:.1e}, ranking {'equal' if same else 'DIFFERS'}"
         )

@@ -204,7 +204,7 @@ def main() -> int:
     options = parser.parse_args()
 
     def report(step: int, loss: float) -> None:
-        if Communicator.instance().rank() == 0 and step % 10 == 0:
+        if Communicator.instance().rank() == 0 and (step % 10 == 0 or step == options.steps - 1):
             print(f"step {step:4}  loss {loss:.6f}", flush=True)
 
     train(options.steps, report)
