@@ -248,7 +248,9 @@ def test_batch_norm(divided, training, last):
     axes = [0, 2]
     used = (moved.mean(axes), moved.var(axes, correction=0)) if training else (mean, variance)
     with meshfuse.simulate(1 if divided is None else 2) as sim:
-        parts = [list(map(torch.clone, p)) for p in sim.shard(fd, [x, weight, bias, mean, variance])]
+        parts = [
+            list(map(torch.clone, p)) for p in sim.shard(fd, [x, weight, bias, mean, variance])
+        ]
         sim.execute(fd, parts)
         got = sim.run(fd, [x, weight, bias, mean.clone(), variance.clone()])
     torch.testing.assert_close(got[0], want)
@@ -273,3 +275,12 @@ def test_batch_norm_errors():
                 continue
             with pytest.raises(meshfuse.Error, match=text):
                 fd.ops.batch_norm(*args, 0.1, 1e-5, True)
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+def test_normalized_shape_is_compared_with_sizes_that_are_not_declared(op):
+    with FusionDefinition() as fd:
+        fd.add_output(getattr(fd.ops, op)(fd.define_tensor([-1, -1]), [5]))
+    fd.execute([torch.randn(4, 5)])
+    with pytest.raises(RuntimeError, match=r"normalized_shape says \[5\], but T0 has sizes"):
+        fd.execute([torch.randn(4, 6)])

@@ -22,7 +22,7 @@ namespace {
 ExecutionProposal::ExecutionProposal(const Plan& plan, std::span<const InputValue> inputs,
                                      int64_t device)
     : plan_(plan), inputs_(inputs), device_(device) {
-  if (!plan.has_dynamic_scalars) return;
+  if (!plan.has_dynamic_scalars && plan.signature.byValue().empty()) return;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto* value = std::get_if<ScalarValue>(&inputs[i]);
     const auto* scalar = std::get_if<Scalar>(&plan.fusion->inputs()[i]);

@@ -79,8 +79,13 @@ TensorView* withParameter(const OpCall& call, TensorView* out, std::string_view 
 
 /// Local sizes of the normalized axes, which are whole here.
 std::vector<int64_t> normalizedSizes(const OpCall& call, const at::Tensor& x) {
-  const size_t count = call.integers(kShape).size();
-  return {x.sizes().end() - static_cast<std::ptrdiff_t>(count), x.sizes().end()};
+  const std::vector<int64_t>& said = call.integers(kShape);
+  const auto count = static_cast<std::ptrdiff_t>(said.size());
+  std::vector<int64_t> sizes(x.sizes().end() - count, x.sizes().end());
+  MESHFUSE_CHECK(sizes == said, call.op().name(), ": normalized_shape says ",
+                 c10::IntArrayRef(said), ", but ", at(call.tensor(kInput)), " has sizes ",
+                 x.sizes(), ". List the sizes of the last axes.");
+  return sizes;
 }
 
 /// The operand of parameter `param`, in the input's type.

@@ -154,6 +154,23 @@ def test_scalars_that_differ(multidevice_test):
     assert fd.execute([x, 3.0])[0].tolist() == [3.0 * RANKS] * 3
 
 
+def test_scalars_that_differ_in_a_size(multidevice_test):
+    """A number that sizes or places depend on must be the same on all ranks too."""
+    with FusionDefinition() as fd:
+        x, k = fd.define_tensor([RANKS, -1]), fd.define_scalar(None, DataType.Int)
+        window = fd.ops.slice(x, [0, k], [RANKS, fd.ops.add(k, 2)])
+        fd.add_output(fd.ops.sum(window, [0]))
+        place(DeviceMesh(range(RANKS)), x)
+        shard(x, 0, RANKS)
+    x = torch.arange(6.0).reshape(1, 6)
+    for k in (0, 3, 1):
+        assert fd.execute([x, k])[0].tolist() == [k * RANKS, (k + 1) * RANKS]
+    mine = 3 if multidevice_test.rank == 1 else 0
+    error = refused(meshfuse.Error, fd.execute, [x, mine])
+    assert "is 0 on rank 0, but 3 on rank 1. Give all ranks the same value." in str(error)
+    assert fd.execute([x, 2])[0].tolist() == [2 * RANKS, 3 * RANKS]
+
+
 def test_devices_in_another_order(multidevice_test):
     """Meshes of the same devices that differ in their order."""
     devices = list(range(RANKS))
