@@ -209,3 +209,17 @@ def test_any_annotation_of_a_graph_gives_the_same_values(seed):
     assert torch.equal(results[1], want.sum(1))
     explained = fd.explain()
     assert all(c.lines and c.bytes > 0 for c in explained.communications)
+
+
+def test_operands_divided_alike_of_which_one_declares_the_size():
+    """Also where each device has one element: then there is nothing below the division."""
+    with FusionDefinition() as fd:
+        a, c = fd.define_tensor([3, -1]), fd.define_tensor([3, 2])
+        fd.add_output(fd.ops.add(a, c))
+    place(DeviceMesh(range(2)), a, c)
+    shard(a, 1, 2)
+    shard(c, 1, 2)
+    x = ramp(3, 2)
+    assert fd.explain(inputs=[x, x]).communications == []
+    with meshfuse.simulate(2) as sim:
+        assert torch.equal(sim.run(fd, [x, x])[0], x + x)

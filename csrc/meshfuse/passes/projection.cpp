@@ -64,6 +64,17 @@ class PathReader {
     return out;
   }
 
+  /// Number of elements of an axis; that of its factor, where only another operand declares it.
+  std::optional<int64_t> knownExtent(int32_t id) const {
+    const ScalarPool& pool = tv_->fusion()->scalars();
+    const auto own = pool.constInt(tv_->domain().id(id)->getMaybeExpandedExtent());
+    const auto it = std::ranges::find(mapped_, id);
+    if (own || it == mapped_.end()) return own;
+    const auto factors = expr_->factors().axis(operand_, static_cast<size_t>(it - mapped_.begin()));
+    if (factors.size() != 1) return own;
+    return pool.constInt(expr_->factors().factor(factors[0]).extent);
+  }
+
   bool walk(int32_t id, FactorSplit& out) const {
     const auto it = std::ranges::find(mapped_, id);
     if (it != mapped_.end()) {
@@ -94,10 +105,14 @@ class PathReader {
     const ScalarPool& pool = tv_->fusion()->scalars();
     const bool outer = t->out[0] == id;
     const int32_t sibling = t->out[outer ? 1 : 0];
-    const auto extent = pool.constInt(tv_->domain().id(t->in[0])->getMaybeExpandedExtent());
+    const auto extent = knownExtent(t->in[0]);
     const auto factor = pool.constInt(t->factor);
     const bool uneven = extent && factor && *factor > 0 && *extent % *factor != 0;
-    if (!uneven && pool.constInt(tv_->domain().id(sibling)->getMaybeExpandedExtent()) == 1) {
+    auto rest = pool.constInt(tv_->domain().id(sibling)->getMaybeExpandedExtent());
+    if (!rest && extent && factor && *factor > 0) {
+      rest = outer == t->inner ? *factor : *extent / *factor;
+    }
+    if (!uneven && rest == 1) {
       return walk(t->in[0], out);
     }
     int64_t inner_form = t->inner ? 1 : 0;
