@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
+#include <meshfuse/ops/axis_argument.h>
 #include <meshfuse/ops/compose.h>
 
 #include <algorithm>
@@ -27,31 +28,20 @@ TensorView* Composer::as(DataType type, TensorView* x) const {
 
 std::vector<int64_t> Composer::axes(const TensorView* x, size_t param) const {
   const std::string& op = call_.op().name();
-  const int64_t n = x->ndim();
-  MESHFUSE_CHECK(n > 0, op, ": Tried to reduce a 0-dim tensor, ", at(x),
+  MESHFUSE_CHECK(x->ndim() > 0, op, ": Tried to reduce a 0-dim tensor, ", at(x),
                  ". Give a tensor with axes.");
   MESHFUSE_CHECK(!call_.ints(param).empty(), op, ": No reduction axis specified for ", at(x),
                  ". List at least one axis.");
-  std::vector<int64_t> axes;
-  for (const int64_t axis : call_.ints(param)) {
-    MESHFUSE_CHECK(axis >= -n && axis < n, op, ": Reduction on invalid axis ", AtAxis{axis}, " of ",
-                   at(x), ", which has ", n, " axes. Use ", -n, " to ", n - 1, ".");
-    const int64_t wrapped = axis < 0 ? axis + n : axis;
-    MESHFUSE_CHECK(std::ranges::find(axes, wrapped) == axes.end(), op,
-                   ": Reduction axes are not unique: axis ", AtAxis{axis}, " of ", at(x),
-                   " is listed twice. List each axis once.");
-    axes.push_back(wrapped);
-  }
+  std::vector<int64_t> axes = wrappedReductionAxes(op, x, call_.ints(param));
   std::ranges::sort(axes);
   return axes;
 }
 
 Scalar Composer::countOf(const TensorView* x, const std::vector<int64_t>& axes) const {
-  const auto logical = x->domain().withoutReductions(x->domain().logical());
+  const auto ids = axesWithoutReductions(x);
   Scalar count = scalars().constant(1);
   for (const int64_t axis : axes) {
-    const IterDomain* id = x->domain().id(logical[static_cast<size_t>(axis)]);
-    count = scalars().mul(count, id->getMaybeExpandedExtent());
+    count = scalars().mul(count, ids[static_cast<size_t>(axis)]->getMaybeExpandedExtent());
   }
   return count;
 }

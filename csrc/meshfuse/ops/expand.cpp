@@ -2,7 +2,7 @@
 // Axes of size 1: taken away, and repeated.
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/axis_argument.h>
-#include <meshfuse/ops/op_def.h>
+#include <meshfuse/ops/compose.h>
 
 #include <algorithm>
 
@@ -152,6 +152,7 @@ struct BroadcastInDimOp final : ComposedOp {
             .is_view = true};
   }
   std::vector<Val> compose(const OpCall& call) const override {
+    const Composer ops(call);
     TensorView* x = call.tensor(0);
     const auto& shape = std::get<std::vector<Scalar>>(call.args()[1]);
     const auto rank = static_cast<int64_t>(shape.size());
@@ -159,19 +160,16 @@ struct BroadcastInDimOp final : ComposedOp {
     std::vector<int64_t> order(dims.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
     std::ranges::sort(order, {}, [&](int64_t i) { return dims[static_cast<size_t>(i)]; });
-    if (!std::ranges::is_sorted(order)) x = one("permute", {x, order});
+    if (!std::ranges::is_sorted(order)) x = ops("permute", {x, order});
     if (rank > static_cast<int64_t>(dims.size())) {
       std::vector<bool> inserted(shape.size(), true);
       for (const int64_t dim : dims) inserted[static_cast<size_t>(dim)] = false;
-      x = one("broadcast", {x, inserted});
+      x = ops("broadcast", {x, inserted});
     }
-    return {one("expand", {x, shape})};
+    return {ops("expand", {x, shape})};
   }
 
  private:
-  static TensorView* one(std::string_view op, std::vector<Arg> args) {
-    return std::get<TensorView*>(callOp(op, std::move(args))[0]);
-  }
   static std::vector<int64_t> checkedDims(const OpCall& call, int64_t rank) {
     const TensorView* x = call.tensor(0);
     MESHFUSE_CHECK(static_cast<int64_t>(call.ints(2).size()) == x->ndim(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
+#include <meshfuse/ops/axis_argument.h>
 #include <meshfuse/ops/indexing.h>
 
 #include <ATen/core/Tensor.h>
@@ -16,12 +17,7 @@ const IterDomain* axisOf(const TensorView* tv, int64_t axis) {
 }  // namespace
 
 int64_t wrappedAxis(const OpCall& call, size_t param, int64_t axis) {
-  const int64_t n = call.ndim(param);
-  MESHFUSE_CHECK(axis >= -n && axis < n, call.op().name(),
-                 ": Tried to access out of boundary index ", AtAxis{axis}, ". total index: ", n,
-                 ". Tensor arguments have dimension ", n, ", so dim argument must satisfy ", -n,
-                 " <= dim < ", n, " for ", at(call.tensor(param)), ".");
-  return axis < 0 ? axis + n : axis;
+  return wrappedAxis(call.op().name(), call.tensor(param), axis);
 }
 
 void checkIndexType(const OpCall& call, size_t param) {

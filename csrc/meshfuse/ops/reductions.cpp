@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // sum, prod, max and min over axes.
 #include <meshfuse/base/error.h>
+#include <meshfuse/ops/axis_argument.h>
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/ops/torch_types.h>
 
@@ -82,17 +83,7 @@ struct ReductionOp : OpDef {
     }
     MESHFUSE_CHECK(!call.ints(1).empty(), name(), ": No reduction axis specified for ", at(x),
                    ". List at least one axis, or leave the list out to reduce all.");
-    std::vector<int64_t> axes;
-    for (const int64_t axis : call.ints(1)) {
-      MESHFUSE_CHECK(axis >= -n && axis < n, name(), ": Reduction on invalid axis ", AtAxis{axis},
-                     " of ", at(x), ", which has ", n, " axes. Use ", -n, " to ", n - 1, ".");
-      const int64_t wrapped = axis < 0 ? axis + n : axis;
-      MESHFUSE_CHECK(std::ranges::find(axes, wrapped) == axes.end(), name(),
-                     ": Reduction axes are not unique: axis ", AtAxis{axis}, " of ", at(x),
-                     " is listed twice. List each axis once.");
-      axes.push_back(wrapped);
-    }
-    return axes;
+    return wrappedReductionAxes(name(), x, call.ints(1));
   }
 
   ReduceKind kind;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Running sums, products and extremes along one axis, which no device may have a part of.
 #include <meshfuse/base/error.h>
+#include <meshfuse/ops/axis_argument.h>
 #include <meshfuse/ops/pointwise.h>
 #include <meshfuse/ops/torch_types.h>
 
@@ -83,14 +84,7 @@ struct ScanOp final : OpDef {
 
  private:
   static int64_t axis(const OpCall& call) {
-    const int64_t n = call.ndim(0), dim = call.integer(1);
-    MESHFUSE_CHECK(dim >= -n && dim < n, call.op().name(),
-                   ": Tried to access out of boundary index ", dim, ". total index: ", n,
-                   ", the "
-                   "number of axes of ",
-                   at(call.tensor(0)),
-                   n > 0 ? concat(". Use ", -n, " to ", n - 1, ".") : ". Give a tensor with axes.");
-    return dim < 0 ? dim + n : dim;
+    return wrappedAxis(call.op().name(), call.tensor(0), call.integer(1));
   }
 
   const ScanRow& row;

@@ -24,17 +24,13 @@ void expand(Fusion& fusion, Expr* expr, const FusedOp& op) {
   fusion.current_loc = expr->loc();
   const std::vector<TensorView*> results = expr->outputs();
   const std::vector<TensorView*> made = op.pieces(OpCall(fusion, op, expr->args()));
+  std::vector<Expr*> last;
+  for (const TensorView* tv : made) last.push_back(tv->definition());
   fusion.replaceOutputs(expr, made);
   for (size_t i = 0; i < results.size(); ++i) {
-    Expr* last = nullptr;
-    for (Expr& candidate : fusion.allExprs()) {
-      if (&candidate != expr && std::ranges::count(candidate.outputs(), made[i]) > 0) {
-        last = &candidate;
-      }
-    }
-    std::vector<TensorView*> outputs = last->outputs();
+    std::vector<TensorView*> outputs = last[i]->outputs();
     std::ranges::replace(outputs, made[i], results[i]);
-    fusion.replaceOutputs(last, std::move(outputs));
+    fusion.replaceOutputs(last[i], std::move(outputs));
   }
   fusion.current_loc = {};
 }
