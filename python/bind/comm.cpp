@@ -108,6 +108,8 @@ void bindCommunicator(py::module_& module) {
       py::arg("size"));
   module.def("report_failure", &reportFailure, Release(), py::arg("reason"),
              "Tells the other ranks that this one failed.");
+  module.def("name_end", &nameEnd, py::arg("how"),
+             "Says on standard error how this rank of several ended; only the first call does.");
   module.def("report_refusal", &reportRefusal, Release(), py::arg("reason"),
              "Tells the other ranks that this one gave up an execution before communicating.");
   module.def("shutdown", &shutdown, Release(), py::arg("failed"), "Leaves the group, at exit.");

@@ -75,7 +75,6 @@ def _watch() -> None:
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         previous(kind, error, trace)
-        print(f"meshfuse: rank {_rank()} failed: {_text(kind, error)}", file=sys.stderr)
         _process_failed(kind, error)
 
     def thread_excepthook(args: Any) -> None:
@@ -87,16 +86,11 @@ def _watch() -> None:
     threading.excepthook = thread_excepthook
 
 
-def _rank() -> str:
-    """Return this process's number and how many there are, for people."""
-    found = _C.launched_as()
-    return "?" if found is None else f"{found[0]} of {found[1]}"
-
-
 def _process_failed(kind: type[BaseException], error: BaseException | None) -> None:
     global _failed
     _failed = True
     sys.stderr.flush()
+    _C.name_end(f"failed: {_text(kind, error)}")
     _C.report_failure(_text(kind, error))
 
 

@@ -78,8 +78,9 @@ class Outcome:
 
 
 def names_in_error(output: str, rank: int) -> bool:
-    """Whether an exception of meshfuse names the rank."""
-    return bool(re.search(rf"^meshfuse\.\w*Error: .*\brank {rank}\b", output, re.MULTILINE))
+    """Whether an exception of meshfuse names the rank, or it itself when it ended."""
+    said = rf"^meshfuse(\.\w*Error: .*\brank {rank}\b|: rank {rank} of )"
+    return bool(re.search(said, output, re.MULTILINE))
 
 
 def names(output: str, rank: int) -> bool:

@@ -4,8 +4,11 @@
 #include <meshfuse/comm/mpi_plugin.h>
 #include <meshfuse/comm/select.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 
@@ -17,6 +20,7 @@ struct ProcessWide {
   std::mutex mutex;  // held while the communicator is made
   std::atomic<Communicator*> communicator{nullptr};
   std::function<void()> start_hook;
+  pid_t process = 0;  // that made the communicator; its forked children are no ranks
 };
 ProcessWide& processWide() {
   static auto& state = *new ProcessWide;
@@ -25,8 +29,12 @@ ProcessWide& processWide() {
 
 thread_local std::vector<Communicator*> current;
 
-// A program that returns non-zero failed: its peers must not be waited for.
+std::atomic<bool> end_named{false};
+
+// A program that returns non-zero failed: its peers must not be waited for. The launcher does not
+// always say who it was.
 void leaveAtExit(int status, void*) {
+  if (status != 0) nameEnd(concat("exited with status ", status));
   if (Communicator* c = Communicator::existing()) c->shutdown(status != 0);
 }
 
@@ -90,6 +98,15 @@ void setStartHook(std::function<void()> hook) {
   state.start_hook = std::move(hook);
 }
 
+void nameEnd(std::string_view how) {
+  const Communicator* c = Communicator::existing();
+  if (c == nullptr || c->size() == 1 || processWide().process != getpid()) return;
+  if (end_named.exchange(true)) return;
+  const std::string line = concat("meshfuse: rank ", c->rank(), " of ", c->size(), " ", how, "\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+}
+
 Communicator& Communicator::instance() {
   if (!current.empty()) return *current.back();
   ProcessWide& state = processWide();
@@ -97,6 +114,7 @@ Communicator& Communicator::instance() {
   std::unique_lock lock(state.mutex);
   if (Communicator* made = state.communicator.load(std::memory_order_acquire)) return *made;
   Communicator* made = makeChosen().release();
+  state.process = getpid();
   state.communicator.store(made, std::memory_order_release);
   // After MPI's own handlers, so that ours runs before them. Python leaves earlier, in its atexit.
   on_exit(leaveAtExit, nullptr);

@@ -16,4 +16,8 @@ Backend chooseBackend(const LauncherEnv& env, std::string_view wanted);
 /// Called by the thread that makes the process-wide communicator, after that. Empty by default.
 void setStartHook(std::function<void()> hook);
 
+/// Says on the standard error stream how this rank of several ended ("failed: KeyError: 1"). The
+/// first call of a process alone does; without a process-wide communicator, none.
+void nameEnd(std::string_view how);
+
 }  // namespace meshfuse
