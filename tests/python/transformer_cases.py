@@ -84,14 +84,22 @@ def make(
     return block, [*inputs, *random_parameters(block.model, generator, TORCH[dtype])]
 
 
-def expected(block: Block, inputs: list[torch.Tensor], *, llama: bool, sizes=SIZES, masks=(1, 1)):
-    """Return result and gradients of x and parameters, in float32, by autograd."""
+def expected(
+    block: Block,
+    inputs: list[torch.Tensor],
+    *,
+    llama: bool,
+    sizes: Sizes = SIZES,
+    masks=(1, 1),
+    dtype: torch.dtype = torch.float32,
+) -> list[torch.Tensor]:
+    """Return result and gradients of x and parameters, computed in ``dtype``, by autograd."""
     count = len(block.inputs)
-    rotary = tuple(inputs[2:4]) if llama else None
-    values = [t.float().requires_grad_() for t in (inputs[0], *inputs[count:])]
+    rotary = tuple(t.to(dtype) for t in inputs[2:4]) if llama else None
+    values = [t.to(dtype).requires_grad_() for t in (inputs[0], *inputs[count:])]
     named = dict(zip(block.model.parameters, values[1:], strict=True))
     result = reference(named, values[0], sizes, rotary, masks)
-    return [result.detach(), *torch.autograd.grad(result, values, inputs[1].float())]
+    return [result.detach(), *torch.autograd.grad(result, values, inputs[1].to(dtype))]
 
 
 def drop_masks(sizes: Sizes) -> list[torch.Tensor]:

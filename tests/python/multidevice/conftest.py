@@ -13,7 +13,7 @@ import meshfuse
 from meshfuse import Communicator, DeviceMesh, FusionDefinition, TensorView
 from meshfuse.simulation import Simulation
 
-SIMULATED_SIZES = [1, 2, 4]
+SIMULATED_SIZES = [1, 2, 4]  # a test module may have its own list of that name
 
 
 class World:
@@ -67,7 +67,8 @@ class SimulatedWorld(World):
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" in metafunc.fixturenames:
         launched = Communicator.instance().is_available()
-        sizes = [Communicator.instance().size()] if launched else SIMULATED_SIZES
+        simulated = getattr(metafunc.module, "SIMULATED_SIZES", SIMULATED_SIZES)
+        sizes = [Communicator.instance().size()] if launched else simulated
         metafunc.parametrize("world", sizes, indirect=True, ids=lambda n: f"{n}ranks")
 
 

@@ -7,6 +7,8 @@ import pytest
 import torch
 from programs import block, mlp, mlp_inputs, mlp_reference
 
+SIMULATED_SIZES = [1, 2, 4, 8]
+
 
 @pytest.mark.parametrize("in_seq", [False, True], ids=["x whole", "x seq"])
 @pytest.mark.parametrize("out_seq", [False, True], ids=["y whole", "y seq"])
