@@ -43,7 +43,7 @@ void conform(at::Tensor& t, const Layout& want, DataType type, const Step& step,
              ExecutionStats& stats) {
   if (t.sizes() != c10::IntArrayRef(want.sizes)) {
     // Axes that stand for devices have one element here, and torch's op does not know them.
-    MESHFUSE_ASSERT(sameWithoutOnes(t.sizes(), want.sizes), step.text, " gave sizes ", t.sizes(),
+    MESHFUSE_ASSERT(sameWithoutOnes(t.sizes(), want.sizes), step.text(), " gave sizes ", t.sizes(),
                     " where ", c10::IntArrayRef(want.sizes), " were inferred");
     t = t.reshape(want.sizes);
   }
@@ -163,7 +163,7 @@ class DeviceRun {
     try {
       call.op().evaluate(call, operands);
     } catch (const c10::Error& error) {
-      throw Error(concat(error.what_without_backtrace(), "\n  while running ", step.text));
+      throw Error(concat(error.what_without_backtrace(), "\n  while running ", step.text()));
     }
     for (size_t i = 0; i < step.out.size(); ++i) {
       conform(operands.out(i), call.want(i), call.resultType(i), step, stats_);

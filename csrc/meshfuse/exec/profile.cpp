@@ -154,7 +154,7 @@ void StepProbe::record(RunProfile& run) const {
     profile.name = concat(meshfuse::name(step_.communication->info.kind), " over ",
                           pythonName(step_.communication->info.mesh_axis), ": ");
   }
-  profile.name += step_.text;
+  profile.name += step_.text();
   profile.kind = hasTraffic(step_) ? StepKind::Communication
                  : only_views_     ? StepKind::NoOp
                                    : StepKind::ExprEval;

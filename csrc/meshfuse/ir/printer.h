@@ -12,8 +12,12 @@ namespace meshfuse {
 
 /// Names that a text uses in place of TensorView::name() and of the numbers of scalar symbols.
 struct TextNames {
-  std::vector<std::string> tensors;                  // by id of the tensor
+  std::vector<std::string> tensors;                  // by id of the tensor; empty: their own names
   std::unordered_map<int32_t, std::string> scalars;  // by handle of the symbol
+
+  std::string of(const TensorView* tv) const {
+    return tensors.empty() ? tv->name() : tensors[static_cast<size_t>(tv->id())];
+  }
 };
 
 /// Shortest text that reads back as the same number, always with a point, an exponent or a name:

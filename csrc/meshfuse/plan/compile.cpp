@@ -136,6 +136,7 @@ class PlanBuilder {
     if (here) evaluator().bind(tv, *tensor, position);
     slotOf(tv) = plan_->num_slots;
     aliasOf(tv) = plan_->num_slots;
+    input_of_slot_.push_back(static_cast<int32_t>(position));
     plan_->inputs.push_back(plan_->num_slots++);
   }
 
@@ -179,14 +180,14 @@ class PlanBuilder {
   void addStep(const Expr* expr) {
     evaluator().checkConstraints(expr);
     checkNotEmpty(expr);
-    Step step{.call = OpCall(const_cast<Fusion&>(fusion_), expr->op(), expr->args()),
+    Step step{.expr = expr,
+              .call = OpCall(const_cast<Fusion&>(fusion_), expr->op(), expr->args()),
               .in = {},
               .out = {},
               .free_after = {},
               .dynamic_scalars = {},
               .drawn = {},
-              .communication = {},
-              .text = toString(expr)};
+              .communication = {}};
     for (const TensorView* in : expr->inputs()) step.in.push_back(slotOf(in));
     const TensorView* first = expr->outputs().at(0);
     if (first->hasDeviceMesh()) {
@@ -207,7 +208,8 @@ class PlanBuilder {
       step.call.device_index_ = input_device_->index();
     }
     step.communication = communicationOf(expr);
-    const bool may_share = expr->op().cachedInfo().is_view && !hasOwnMemory(step.communication);
+    const bool may_share =
+        expr->op().cachedInfo().is_view && !hasOwnMemory(step.communication.get());
     for (const TensorView* out : expr->outputs()) {
       aliasOf(out) = may_share ? aliasOf(expr->input(0)) : slotOf(out);
     }
@@ -228,9 +230,9 @@ class PlanBuilder {
     }
   }
 
-  std::optional<CommunicationStep> communicationOf(const Expr* expr) const {
+  std::unique_ptr<const CommunicationStep> communicationOf(const Expr* expr) const {
     const auto info = getCommunicationInfo(expr);
-    if (!info) return std::nullopt;
+    if (!info) return nullptr;
     const TensorView *in = expr->input(0), *out = expr->output(0);
     CommunicationStep step{.info = *info,
                            .from = &in->getDeviceMesh(),
@@ -250,11 +252,11 @@ class PlanBuilder {
     } else {
       planTeams(step, in, out, takes_part);
     }
-    return step;
+    return std::make_unique<const CommunicationStep>(std::move(step));
   }
 
   /// Whether the result is in the communication's own memory on every device.
-  static bool hasOwnMemory(const std::optional<CommunicationStep>& step) {
+  static bool hasOwnMemory(const CommunicationStep* step) {
     return step && !step->isExchange() &&
            (step->info.kind == CommunicationKind::AllGather ||
             step->info.kind == CommunicationKind::AllToAll);
@@ -378,16 +380,14 @@ class PlanBuilder {
     out.dtype = tv->dtype();
     MESHFUSE_ASSERT(out.slot >= 0, tv->name(), " is an output that nothing computes");
     // A view may be the memory of an input or of another result, and the caller owns what it gets.
-    const bool shares_input = std::ranges::find(plan_->inputs, aliasOf(tv)) != plan_->inputs.end();
+    const bool shares_input = static_cast<size_t>(aliasOf(tv)) < input_of_slot_.size();
     const bool twice = output.alias == nullptr && !returned_.insert(aliasOf(tv)).second;
     const bool into_input = output.alias != nullptr;
     out.copy = (shares_input && (into_input || !tv->isFusionInput())) || twice;
     if (holds(tv->getDeviceMesh())) out.layout = localLayout(tv, evaluator());
     if (into_input) {
       if (holds(tv->getDeviceMesh())) checkAlias(tv, output.alias, out.layout);
-      for (size_t i = 0; i < fusion_.inputs().size(); ++i) {
-        if (fusion_.inputs()[i] == Val(output.alias)) out.alias_input = static_cast<int32_t>(i);
-      }
+      out.alias_input = inputOf(output.alias);
     }
     if (tv->hasDeviceMesh() && !allHold(tv->getDeviceMesh())) {
       plan_->every_device_runs = false;
@@ -407,14 +407,12 @@ class PlanBuilder {
                    ", whose memory is to take it, has ",
                    c10::IntArrayRef(localLayout(input, evaluator()).sizes),
                    ". Alias an input of the same sizes and sharding.");
-    for (size_t i = 0; i < fusion_.inputs().size(); ++i) {
-      if (fusion_.inputs()[i] != Val(const_cast<TensorView*>(input))) continue;
-      const at::Tensor& tensor = std::get<at::Tensor>(inputs_[i]);
-      for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
-        MESHFUSE_CHECK(tensor.size(axis) <= 1 || tensor.stride(axis) != 0, "add_output: input ", i,
-                       " (", at(input), ") is expanded along axis ", AtAxis{axis},
-                       ", so a result cannot be written into it. Pass a contiguous tensor.");
-      }
+    const int32_t i = inputOf(input);
+    const at::Tensor& tensor = std::get<at::Tensor>(inputs_[static_cast<size_t>(i)]);
+    for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
+      MESHFUSE_CHECK(tensor.size(axis) <= 1 || tensor.stride(axis) != 0, "add_output: input ", i,
+                     " (", at(input), ") is expanded along axis ", AtAxis{axis},
+                     ", so a result cannot be written into it. Pass a contiguous tensor.");
     }
   }
 
@@ -458,6 +456,10 @@ class PlanBuilder {
   }
 
   Slot& slotOf(const TensorView* tv) { return slot_of_[static_cast<size_t>(tv->id())]; }
+  /// Position of an input among those of the program.
+  int32_t inputOf(const TensorView* tv) const {
+    return input_of_slot_[static_cast<size_t>(slot_of_[static_cast<size_t>(tv->id())])];
+  }
   Slot& aliasOf(const TensorView* tv) { return alias_of_[static_cast<size_t>(tv->id())]; }
 
   const Fusion& fusion_;
@@ -469,6 +471,7 @@ class PlanBuilder {
   std::vector<size_t> by_value_;  // scalar inputs whose value the plan depends on
   std::optional<c10::Device> input_device_;  // of the tensors of this process
   std::vector<Slot> slot_of_;
+  std::vector<int32_t> input_of_slot_;  // inputs have the first slots
   std::vector<Slot> alias_of_;  // by tensor: slot of the input or result whose memory it may share
   std::unordered_set<Slot> returned_;  // memory that a result returned to the caller has
   std::vector<Expr*> exprs_;
@@ -484,42 +487,6 @@ std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
 ExpressionEvaluator bindInputs(std::shared_ptr<const Fusion> fusion,
                                std::span<const InputValue> inputs, const PlanTarget& target) {
   return PlanBuilder(std::move(fusion), inputs, target).bindInputs();
-}
-
-std::string Plan::toString() const {
-  std::ostringstream out;
-  const auto list = [&](const std::vector<int64_t>& values) {
-    out << "(";
-    for (size_t i = 0; i < values.size(); ++i) out << (i > 0 ? ", " : "") << values[i];
-    out << ")";
-  };
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    out << "input " << i << (inputs[i] < 0 ? ": scalar" : concat(": slot ", inputs[i])) << "\n";
-  }
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const Step& step = steps[i];
-    out << "step " << i << ": ";
-    if (step.communication) {
-      out << name(step.communication->info.kind) << " over "
-          << pythonName(step.communication->info.mesh_axis) << ": ";
-    }
-    out << step.text;
-    for (size_t k = 0; k < step.out.size(); ++k) {
-      out << " -> slot " << step.out[k] << " sizes ";
-      list(step.call.want(k).sizes);
-      out << " strides ";
-      list(step.call.want(k).strides);
-    }
-    out << "\n";
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const PlanOutput& o = outputs[i];
-    out << "output " << i << ": ";
-    out << (o.slot < 0 ? "scalar" : concat("slot ", o.slot)) << (o.copy ? " (copied)" : "");
-    if (o.alias_input >= 0) out << " into the memory of input " << o.alias_input;
-    out << "\n";
-  }
-  return out.str();
 }
 
 }  // namespace meshfuse

@@ -51,14 +51,15 @@ struct CommunicationStep {
 };
 
 struct Step {
-  OpCall call;  // attributes, wanted layouts, values of constant scalars
+  const Expr* expr;  // what is run
+  OpCall call;       // attributes, wanted layouts, values of constant scalars
   std::vector<Slot> in, out;
   std::vector<Slot> free_after;         // slots whose tensor is not read again
   std::vector<size_t> dynamic_scalars;  // parameters whose value depends on scalar inputs
   std::vector<size_t> drawn;            // parameters whose value is drawn at every execution
   const DeviceMesh* mesh = nullptr;     // devices outside it skip the step
-  std::optional<CommunicationStep> communication;
-  std::string text;  // for plan() and messages
+  std::unique_ptr<const CommunicationStep> communication;  // absent: a local operation
+  std::string text() const;                                // for plan() and messages
 };
 
 struct PlanOutput {

@@ -68,9 +68,7 @@ class ArgPrinter {
 
  private:
   std::string one(std::monostate) const { return "none"; }
-  std::string one(const TensorView* tv) const {
-    return names_.tensors[static_cast<size_t>(tv->id())];
-  }
+  std::string one(const TensorView* tv) const { return names_.of(tv); }
   std::string one(Scalar s) const { return scalarOperandText(fusion_, s, names_, DataType::Int); }
   std::string one(bool b) const { return b ? "true" : "false"; }
   std::string one(int64_t i) const { return std::to_string(i); }
@@ -103,7 +101,7 @@ bool isOperand(ParamKind kind) {
 std::string callText(const Expr& expr, const TextNames& names) {
   std::string text;
   for (const TensorView* out : expr.outputs()) {
-    text += (text.empty() ? "" : ", ") + names.tensors[static_cast<size_t>(out->id())];
+    text += (text.empty() ? "" : ", ") + names.of(out);
   }
   text += " = " + expr.op().name() + "(";
   bool first = true;
@@ -136,20 +134,12 @@ std::vector<std::string> argumentTexts(const Expr& expr, const TextNames& names)
   return texts;
 }
 
-std::string toString(const Expr* expr) {
-  TextNames names;
-  for (const TensorView& tv : expr->outputs().front()->fusion()->tensors()) {
-    names.tensors.push_back(tv.name());
-  }
-  return callText(*expr, names);
-}
+std::string toString(const Expr* expr) { return callText(*expr, TextNames()); }
 
 std::string irText(const Fusion& fusion) {
   const std::vector<Expr*> exprs = fusion.exprs();
   const TextNames names = textNames(fusion, exprs);
-  const auto nameOf = [&](const TensorView* tv) {
-    return names.tensors[static_cast<size_t>(tv->id())];
-  };
+  const auto nameOf = [&](const TensorView* tv) { return names.of(tv); };
   std::string text;
   for (const Val& in : fusion.inputs()) {
     if (const auto* tv = std::get_if<TensorView*>(&in)) {
