@@ -56,7 +56,13 @@ def incompatible_arguments(
 
 def int_list(value: Any) -> list[int] | None:
     """Return a sequence of ints of at most 64 bits as a list; None when it is something else."""
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+    if type(value) is list or type(value) is tuple:  # isinstance of an abstract class is slow
+        for item in value:
+            if type(item) is not int or not -(2**63) <= item < 2**63:
+                break
+        else:
+            return list(value)
+    elif isinstance(value, str | bytes) or not isinstance(value, Sequence):
         return None
     result = []
     for item in value:
@@ -125,11 +131,14 @@ def _stride_form(
     return TensorArguments(shape, contiguity, dtype, is_cpu, order)
 
 
-def _types_fit(dtype: Any, *flags: Any) -> bool:
-    return isinstance(dtype, DataType) and all(isinstance(flag, bool) for flag in flags)
+def _types_fit(dtype: Any, is_cpu: Any, static_sizes: Any = False) -> bool:
+    return (
+        isinstance(dtype, DataType) and isinstance(is_cpu, bool) and isinstance(static_sizes, bool)
+    )
 
 
-_FORMS: tuple[Callable[..., TensorArguments | None], ...] = (_list_form, _bool_form, _stride_form)
+# The most frequent one first; the first two exclude each other.
+_FORMS: tuple[Callable[..., TensorArguments | None], ...] = (_bool_form, _list_form, _stride_form)
 _SIGNATURES = (
     "(shape: Sequence[int], contiguity: Sequence[bool | None], dtype: DataType = DataType.Float, "
     "is_cpu: bool = False, stride_order: Sequence[int] = ())",
