@@ -93,6 +93,7 @@ TensorClass bindIr(py::module_& module);
 void bindScalar(py::module_& module);
 void bindFusion(py::module_& module);
 void bindSchedule(TensorClass& tensor);
+void bindPropagation(py::module_& module);
 void bindOps(py::module_& module);
 void bindOperators(TensorClass& tensor, py::object scalar);
 void bindExecutor(py::module_& module);

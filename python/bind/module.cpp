@@ -14,6 +14,7 @@ PYBIND11_MODULE(_C, module) {
   mp::bindScalar(module);
   mp::bindFusion(module);
   mp::bindSchedule(tensor);
+  mp::bindPropagation(module);
   mp::bindOperators(tensor, module.attr("Scalar"));
   mp::bindOps(module);
   mp::bindCommunicator(module);

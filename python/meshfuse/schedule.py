@@ -4,11 +4,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from ._C import DeviceMesh, Fusion, MemoryType, ParallelType, Scalar, TensorView
+from . import schedule_functions as functions
+from ._C import (
+    CacheOp,
+    DeviceMesh,
+    Fusion,
+    LoadStoreOpType,
+    MemoryType,
+    ParallelType,
+    Scalar,
+    TensorView,
+)
 from .exceptions import Error, UnsupportedError
 from .lifecycle import Lifecycle
+from .schedule_functions import bounded_transform_backward as bounded_transform_backward
+from .schedule_functions import parallelize_like as parallelize_like
+from .schedule_functions import transform_like as transform_like
 from .unsupported import add_unsupported
 
 
@@ -67,6 +80,58 @@ class SchedOperators:
         """Do the same as ``rfactor``."""
         return self.rfactor(arg, dims)
 
+    def cache_after(
+        self,
+        tensor: TensorView,
+        op_type: LoadStoreOpType = LoadStoreOpType.set,
+        cache_op: CacheOp = CacheOp.unspecified,
+    ) -> TensorView:
+        """Insert a copy of a tensor, which all that read the tensor read instead."""
+        self._check()
+        return functions.cache_after(tensor, op_type, cache_op)
+
+    def cache_before(
+        self, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set
+    ) -> TensorView:
+        """Make a tensor a copy of a new one, which takes its definition and schedule."""
+        self._check()
+        return functions.cache_before(tensor, op_type)
+
+    def cache_fork(self, tensor: TensorView) -> TensorView:
+        """Put a copy of an output that operations read in its place among the outputs."""
+        self._check()
+        return functions.cache_fork(tensor)
+
+    def transform_like(
+        self, tensor: TensorView, selected_tensors: Sequence[TensorView] = ()
+    ) -> None:
+        """Repeat the transforms of a tensor on those connected with it, or on selected ones."""
+        self._check()
+        transform_like(tensor, selected_tensors)
+
+    def parallelize_like(
+        self,
+        tensor: TensorView,
+        pos: int = -1,
+        selected_tensors: Sequence[TensorView] = (),
+        selected_parallel_types: Collection[ParallelType] = (),
+        propagate_padding: bool = True,
+    ) -> None:
+        """Copy the parallel types of the first ``pos`` loop axes of a tensor (-1: all)."""
+        self._check()
+        parallelize_like(tensor, pos, selected_tensors, selected_parallel_types, propagate_padding)
+
+    def bounded_transform_backward(
+        self,
+        from_tv: TensorView,
+        pos: int,
+        to: Sequence[TensorView],
+        propagate_parallel_type: bool = False,
+    ) -> None:
+        """Repeat transforms of a tensor on those between it and the tensors ``to``."""
+        self._check()
+        bounded_transform_backward(from_tv, pos, to, propagate_parallel_type)
+
     def tensors(self) -> list[TensorView]:
         """Return all tensors of the definition in order of creation."""
         self._check()
@@ -108,9 +173,6 @@ _CUDA_FUNCTIONS = (
     "warp_specialize"
 )
 add_unsupported(sys.modules[__name__], _CUDA_FUNCTIONS, "cuda")
-add_unsupported(
-    sys.modules[__name__], "bounded_transform_backward transform_like parallelize_like", "later"
-)
 
 _CUDA_ONLY = (
     "inline_most inline_at can_schedule find_compatible_schedulers schedule "
@@ -118,13 +180,10 @@ _CUDA_ONLY = (
     "compute_heuristics schedule_hyperparameters warp_specialize swizzle"
 )
 add_unsupported(SchedOperators, _CUDA_ONLY, "cuda")
-add_unsupported(
-    SchedOperators,
-    "cache_after cache_before cache_fork transform_like parallelize_like "
-    "bounded_transform_backward",
-    "later",
-)
 add_unsupported(TensorView, "swizzle", "cuda")
-add_unsupported(TensorView, "swizzle1d cache_after cache_before", "later")
+add_unsupported(TensorView, "swizzle1d", "later")
 add_unsupported(Fusion, "print_kernel", "code")
+TensorView.cache_after = functions.cache_after  # type: ignore[method-assign,assignment]
+TensorView.cache_before = functions.cache_before  # type: ignore[method-assign,assignment]
+TensorView.cache_fork = functions.cache_fork  # type: ignore[method-assign,assignment]
 TensorView.set_memory_type = _set_memory_type  # type: ignore[method-assign,assignment]

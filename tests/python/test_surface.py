@@ -339,7 +339,7 @@ def test_cuda_only_modules():
         ops.scaled_mm,
         FusionDefinition().ops.nv_block_quantize,
         schedule.inline_most,
-        schedule.transform_like,
+        schedule.inline_at,
     ):
         with pytest.raises(meshfuse.UnsupportedError, match=r"\."):
             call()
