@@ -2,6 +2,7 @@
 // Functions that insert copies of tensors and carry schedules over to other tensors. Each notes the
 // caller's line first, for messages.
 #include <meshfuse/ops/cache.h>
+#include <meshfuse/schedule/swizzle.h>
 #include <meshfuse/schedule/transform_like.h>
 
 #include "bind.h"
@@ -44,6 +45,11 @@ void backward(const Tv& tensor, int64_t pos, const std::vector<Tv>& to, bool par
   boundedTransformBackward(from(tensor), pos, raw(to), parallel);
 }
 
+Tv swizzle(const Tv& tensor, int64_t axis, ParallelType p) {
+  swizzle1d(from(tensor), axis, p);
+  return tensor;
+}
+
 }  // namespace
 
 void bindPropagation(py::module_& module) {
@@ -51,6 +57,7 @@ void bindPropagation(py::module_& module) {
              py::arg("cached_uses"));
   module.def("cache_before", &before, py::arg("tensor"));
   module.def("cache_fork", &fork, py::arg("tensor"));
+  module.def("swizzle1d", &swizzle, py::arg("tensor"), py::arg("x"), py::arg("parallel_type"));
   module.def("transform_like", &transform, py::arg("reference"), py::arg("selected_tensors"));
   module.def("parallelize_like", &parallelize, py::arg("reference"), py::arg("pos"),
              py::arg("selected_tensors"), py::arg("selected_parallel_types"));

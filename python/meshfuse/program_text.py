@@ -17,6 +17,7 @@ from ._C import Error
 _ID = re.compile(
     r"(?P<kind>[irbs])(?P<number>\d+)"
     r"(?:\{(?P<extent>.*?)(?: exp (?P<expanded>.*?))?\}(?P<product> ?rf)?)?(?:@(?P<parallel>\w+))?"
+    r"(?: swizzle (?P<swizzle>[xyz]))?"
 )
 MESH_AXES = ("x", "y", "z")
 _FLOATS = {"f32": "f64", "f16": "f64", "bf16": "f64", "f8e4m3fn": "f64", "f8e5m2": "f64"}
@@ -33,6 +34,7 @@ class Axis:
     expanded: str | None = None
     product: bool = False
     parallel: str | None = None
+    swizzle: str | None = None
 
     @property
     def ref(self) -> str:
@@ -48,7 +50,9 @@ class Axis:
         """Return the text form."""
         expanded = "" if self.expanded is None else f" exp {self.expanded}"
         parallel = "" if self.parallel is None else f"@{self.parallel}"
-        return f"{self.ref}{{{self.extent}{expanded}}}{'rf' if self.product else ''}{parallel}"
+        swizzle = "" if self.swizzle is None else f" swizzle {self.swizzle}"
+        product = "rf" if self.product else ""
+        return f"{self.ref}{{{self.extent}{expanded}}}{product}{parallel}{swizzle}"
 
 
 @dataclass(frozen=True)
@@ -220,7 +224,7 @@ def unsharded(program: Program) -> Program:
     """
 
     def strip(name: str, tensor: Tensor) -> Tensor:
-        root = tuple(replace(axis, parallel=None) for axis in tensor.root)
+        root = tuple(replace(axis, parallel=None, swizzle=None) for axis in tensor.root)
         items: tuple[str, ...] = ()
         if name in inputs and root:
             flags = ["n" if axis.kind in "br" else "f" for axis in root]
@@ -349,6 +353,7 @@ def _axis(text: str) -> Axis:
         match["expanded"],
         match["product"] is not None,
         match["parallel"],
+        match["swizzle"],
     )
 
 

@@ -101,6 +101,9 @@ class ScheduleText:
             if parallel is not None:
                 name = _MESH_AXES.get(parallel, parallel)
                 self._add(f"axis({position}).parallelize(ParallelType.{name})")
+            swizzle = self._axes[ref].swizzle
+            if swizzle is not None:
+                self._add(f"swizzle1d({position}, ParallelType.{_MESH_AXES[swizzle]})")
 
     def _add(self, call: str) -> None:
         self.lines.append(f"{self.variable}.{call}")

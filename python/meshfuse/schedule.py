@@ -181,9 +181,9 @@ _CUDA_ONLY = (
 )
 add_unsupported(SchedOperators, _CUDA_ONLY, "cuda")
 add_unsupported(TensorView, "swizzle", "cuda")
-add_unsupported(TensorView, "swizzle1d", "later")
 add_unsupported(Fusion, "print_kernel", "code")
 TensorView.cache_after = functions.cache_after  # type: ignore[method-assign,assignment]
 TensorView.cache_before = functions.cache_before  # type: ignore[method-assign,assignment]
 TensorView.cache_fork = functions.cache_fork  # type: ignore[method-assign,assignment]
+TensorView.swizzle1d = functions.swizzle1d  # type: ignore[method-assign,assignment]
 TensorView.set_memory_type = _set_memory_type  # type: ignore[method-assign,assignment]

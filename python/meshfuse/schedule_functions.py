@@ -125,6 +125,24 @@ def bounded_transform_backward(
     _C.bounded_transform_backward(from_tv, pos, list(to), propagate_parallel_type)
 
 
+def swizzle1d(tensor: TensorView, x: int, parallel_type: ParallelType) -> TensorView:
+    """Let every device walk through a loop axis from its own place in the team on, round the ring.
+
+    Args:
+        tensor: The tensor, which is returned.
+        x: A loop axis of as many iterations as the mesh axis has devices; one that is ``stream``
+            or will be.
+        parallel_type: The mesh axis.
+
+    Iteration ``j`` on the device with team index ``t`` is index ``(j + t) % size``. Values do not
+    change, and a stream axis runs in one piece today, so neither does the time.
+
+    Raises:
+        meshfuse.Error: the axis is a reduction, on the mesh, or of another size.
+    """
+    return _C.swizzle1d(tensor, x, parallel_type)
+
+
 def _check_plain_copy(
     what: str, tensor: TensorView, op_type: LoadStoreOpType, cache_op: CacheOp
 ) -> None:

@@ -297,3 +297,19 @@ def test_a_fault_changes_nothing():
     with pytest.raises(meshfuse.Error):
         schedule.transform_like(x)
     assert fd.ir() == text
+
+
+def test_axes_of_a_reshape_are_left_alone():
+    """What it splits or merges corresponds to nothing, what it keeps does."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6])
+        y = fd.ops.reshape(x, [4, 2, 3])
+        fd.add_output(y)
+        x.set_device_mesh(DeviceMesh(range(2)))
+        x.outer_split(1, 2).outer_split(0, 2)
+        x.axis(0).parallelize(X)
+        schedule.transform_like(x)
+        schedule.parallelize_like(x)
+    assert loop(y) == "2@x 2 2 3"
+    a = torch.randn(4, 6)
+    check(fd, [a], [a.reshape(4, 2, 3)], 2)

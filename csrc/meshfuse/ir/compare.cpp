@@ -92,6 +92,7 @@ class Comparison {
       if (p->iterType() != q->iterType() || p->getParallelType() != q->getParallelType())
         return false;
       if (p->isRFactorProduct() != q->isRFactorProduct()) return false;
+      if (p->swizzle() != q->swizzle()) return false;
       if (!same(p->extent(), q->extent()) || !same(p->expandedExtent(), q->expandedExtent()))
         return false;
     }

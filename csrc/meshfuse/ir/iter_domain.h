@@ -24,6 +24,10 @@ class IterDomain {
   bool isDeviceDim() const { return isDeviceType(parallel_); }
   bool isStream() const { return parallel_ == ParallelType::Stream; }
   bool isParallelized() const { return parallel_ != ParallelType::Serial; }
+  /// Mesh axis in whose order a device walks through the axis: it begins at its own place in the
+  /// team and goes round (semantics 5.10). Serial: from 0 on, as everywhere.
+  ParallelType swizzle() const { return swizzle_; }
+  bool isSwizzled() const { return swizzle_ != ParallelType::Serial; }
   /// Made by an rfactor or a reshape: part of the definition, not of the schedule.
   bool isRFactorProduct() const { return rfactor_; }
   int32_t index() const { return index_; }
@@ -44,6 +48,7 @@ class IterDomain {
   int32_t definition_ = -1;  // transform that made it, in its TensorDomain
   IterType type_ = IterType::Iteration;
   ParallelType parallel_ = ParallelType::Serial;
+  ParallelType swizzle_ = ParallelType::Serial;
   bool rfactor_ = false;
 };
 

@@ -80,6 +80,7 @@ class TensorDomain {
   bool coversLogical(const std::vector<int32_t>& list) const;
 
   void parallelize(int32_t i, ParallelType p) { id(i)->parallel_ = p; }
+  void setSwizzle(int32_t i, ParallelType p) { id(i)->swizzle_ = p; }
   /// Sets the kind of an axis and whether it is an rfactor product; for readers of text.
   void setRFactor(int32_t i, IterType type, bool rfactor) {
     id(i)->type_ = type;

@@ -116,6 +116,7 @@ class TypePrinter {
     // Those that the transforms of the definition made are so by rule.
     if (axis->isRFactorProduct() && domain.definition(i) == nullptr) text += "rf";
     if (axis->isParallelized()) text += "@" + std::string(textName(axis->getParallelType()));
+    if (axis->isSwizzled()) text += " swizzle " + std::string(textName(axis->swizzle()));
     return text;
   }
 

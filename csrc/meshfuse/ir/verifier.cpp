@@ -79,11 +79,34 @@ void verifyDeviceAxes(const TensorView* tv) {
   }
 }
 
+void verifySwizzles(const TensorView* tv) {
+  const ScalarPool& pool = tv->fusion()->scalars();
+  for (const IterDomain* id : tv->getLoopDomain()) {
+    if (!id->isSwizzled()) continue;
+    const ParallelType p = id->swizzle();
+    const AtAxis axis{tv->domain().logicalPosition(id->index())};
+    MESHFUSE_CHECK(id->getParallelType() == ParallelType::Serial || id->isStream(),
+                   "swizzle1d: a piece of axis ", axis, " of ", at(tv), " is swizzled over ", p,
+                   " and on ", id->getParallelType(),
+                   ". Only an axis that a device walks through, stream or serial, has an order.");
+    MESHFUSE_CHECK(tv->hasDeviceMesh(), "swizzle1d: a piece of axis ", axis, " of ", at(tv),
+                   " is swizzled over ", p,
+                   ", but the tensor has no DeviceMesh. Call set_device_mesh on it first.");
+    const int64_t devices = tv->getDeviceMesh().size(p);
+    const auto extent = pool.constInt(id->extent());
+    MESHFUSE_CHECK(!extent || *extent == devices, "swizzle1d: a piece of axis ", axis, " of ",
+                   at(tv), " of size ", extent.value_or(-1), " is swizzled over ", p,
+                   ", which has ", devices, " devices. Split the axis by ", devices,
+                   " first, and swizzle that half.");
+  }
+}
+
 }  // namespace
 
 void verify(const TensorView* tv) {
   verifyLists(tv);
   verifyDeviceAxes(tv);
+  verifySwizzles(tv);
 }
 
 void verify(const Fusion& fusion) {

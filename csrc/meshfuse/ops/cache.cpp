@@ -60,6 +60,7 @@ void repeatSchedule(const TensorView* from, TensorView* tv) {
     if (map[i] < 0) continue;
     const IterDomain* id = source.id(static_cast<int32_t>(i));
     domain.parallelize(map[i], id->getParallelType());
+    domain.setSwizzle(map[i], id->swizzle());
   }
   if (!source.hasAllocation()) return;
   std::vector<int32_t> allocation;

@@ -44,6 +44,7 @@ void fillFinal(Fusion& fusion, TensorView* out, const TensorDomain& partial,
         domain.newId(fusion, out, id->extent(), isKept(i) ? IterType::Reduction : id->iterType(),
                      id->expandedExtent());
     domain.parallelize(mapped(i), id->getParallelType());
+    domain.setSwizzle(mapped(i), id->swizzle());
   }
   domain.setLogical(mapList(partial.logical()));
   for (size_t t = partial.definitionTransforms(); t < partial.transforms().size(); ++t) {
@@ -57,8 +58,10 @@ void fillFinal(Fusion& fusion, TensorView* out, const TensorDomain& partial,
       mapped(x.out[0]) = outer;
       mapped(x.out[1]) = inner;
       domain.parallelize(inner, partial.id(x.out[1])->getParallelType());
+      domain.setSwizzle(inner, partial.id(x.out[1])->swizzle());
     }
     domain.parallelize(mapped(x.out[0]), partial.id(x.out[0])->getParallelType());
+    domain.setSwizzle(mapped(x.out[0]), partial.id(x.out[0])->swizzle());
   }
   domain.setLoop(mapList(partial.loop()));
   if (partial.hasAllocation()) {

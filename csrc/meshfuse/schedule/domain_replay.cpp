@@ -95,6 +95,7 @@ class Replay {
     if (axis->isParallelized()) {
       return concat(piece, "on ", axis->getParallelType(), " already");
     }
+    if (axis->isSwizzled()) return concat(piece, "swizzled over ", axis->swizzle(), " already");
     if (const Transform* own = consumer(id)) {
       if (own->kind == Transform::Merge) return piece + "merged already, with another axis";
       const Fusion& fusion = *tv_->fusion();

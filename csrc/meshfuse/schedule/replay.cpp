@@ -25,7 +25,7 @@ bool fits(const TensorDomain& domain, int32_t id, std::span<const PathStep> path
     id = t->out[step.outer_half ? 0 : 1];
   }
   return std::ranges::find(domain.loop(), id) != domain.loop().end() &&
-         !domain.id(id)->isParallelized();
+         !domain.id(id)->isParallelized() && !domain.id(id)->isSwizzled();
 }
 
 }  // namespace

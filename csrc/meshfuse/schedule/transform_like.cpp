@@ -115,13 +115,14 @@ void checkTypes(const TensorView* reference, const TensorView* tv, const std::ve
 void putTypes(const TensorView* reference, TensorView* tv, const std::vector<Copied>& list) {
   if (list.empty()) return;
   TensorDomain& domain = tv->domain();
-  const bool mesh =
-      std::ranges::any_of(list, [](const Copied& c) { return c.like->isDeviceDim(); });
+  const bool mesh = std::ranges::any_of(
+      list, [](const Copied& c) { return c.like->isDeviceDim() || c.like->isSwizzled(); });
   if (mesh && !tv->hasDeviceMesh() && reference->hasDeviceMesh()) {
     tv->setDeviceMesh(reference->getDeviceMesh());
   }
   for (const Copied& copied : list) domain.parallelize(copied.id, ParallelType::Serial);
   for (const Copied& copied : list) {
+    domain.setSwizzle(copied.id, copied.like->swizzle());
     const auto& loop = domain.loop();
     tv->parallelize(std::ranges::find(loop, copied.id) - loop.begin(),
                     copied.like->getParallelType());

@@ -35,6 +35,12 @@ std::vector<int32_t> indicesOf(const TensorView* tv, const std::vector<IterDomai
   return out;
 }
 
+/// The order in which a device walks through an axis has no meaning for its pieces.
+void checkNotSwizzled(const IterDomain* id, const char* what) {
+  MESHFUSE_CHECK(!id->isSwizzled(), what, ": an axis of ", at(id->tensor()), " is swizzled over ",
+                 id->swizzle(), ". Call swizzle1d after the last ", what, ".");
+}
+
 /// Loop axes below a logical axis, through splits, outer before inner; nullopt at a merge.
 std::optional<std::vector<int32_t>> leaves(const TensorView* tv, int32_t id) {
   const TensorDomain& domain = tv->domain();
@@ -102,6 +108,7 @@ TensorView* TensorView::split(int64_t axis, Scalar factor, bool inner_split) {
                  "split: Splitting an axis of non-Serial parallel type is not supported. Axis ",
                  AtAxis{axis}, " of ", meshfuse::at(this), " is on ", id->getParallelType(),
                  ". Parallelize after the split.");
+  checkNotSwizzled(id, "split");
   const auto constant = fusion_->scalars().constInt(factor);
   MESHFUSE_CHECK(!constant || *constant > 0,
                  "split: Invalid factor for split. Factor must be greater than 0. Axis ",
@@ -129,6 +136,7 @@ TensorView* TensorView::merge(int64_t outer, int64_t inner) {
     MESHFUSE_CHECK(!id->isParallelized(), "merge: axis ", AtAxis{id == a ? outer : inner}, " of ",
                    meshfuse::at(this), " is on ", id->getParallelType(),
                    ". Merge before parallelizing.");
+    checkNotSwizzled(id, "merge");
   }
   const int32_t merged = domain_.merge(*fusion_, loop[o], loop[i]);
   loop[std::min(o, i)] = merged;

@@ -102,6 +102,7 @@ void TypeBuilder::introduce(const AxisText& axis, int32_t index) {
                                         " is taken by another axis. Use each number once");
   }
   domain_.parallelize(index, axis.parallel);
+  domain_.setSwizzle(index, axis.swizzle);
   if (axis.rfactor) domain_.setRFactor(index, iterType(axis.ref.letter), true);
 }
 

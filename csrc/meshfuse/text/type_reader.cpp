@@ -60,6 +60,7 @@ class TypeReader {
     in_.expect("}");
     text.rfactor = in_.acceptWord("rf");
     if (in_.accept("@")) text.parallel = parallelType();
+    if (in_.acceptWord("swizzle")) text.swizzle = meshAxis();
     return text;
   }
 
@@ -69,6 +70,13 @@ class TypeReader {
       if (p != ParallelType::Serial && in_.acceptWord(textName(p))) return p;
     }
     in_.expected("a parallel type such as x, y, z or stream");
+  }
+
+  ParallelType meshAxis() {
+    for (const ParallelType p : kDeviceTypes) {
+      if (in_.acceptWord(textName(p))) return p;
+    }
+    in_.expected("a mesh axis (z, y or x)");
   }
 
   ItemText item() {

@@ -16,12 +16,13 @@ struct AxisRef {
   char letter = 'i';
   int32_t number = 0;
 };
-/// Introduction of an axis: `i3{8}rf@x`.
+/// Introduction of an axis: `i3{8}rf@x`, `i3{8}@stream swizzle x`.
 struct AxisText {
   AxisRef ref;
   Scalar extent, expanded;
   bool rfactor = false;
   ParallelType parallel = ParallelType::Serial;
+  ParallelType swizzle = ParallelType::Serial;
 };
 /// One item in braces.
 struct ItemText {
