@@ -32,6 +32,27 @@ class Sizes:
     dropout: float = 0.0
     seed: int = 7
 
+    def check(self, *, llama: bool = False) -> None:
+        """Raise ValueError for sizes of which no block can be made."""
+        for name in ("hidden", "heads", "kv_heads", "inner"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}. Give 1 or more.")
+        if self.hidden % self.heads:
+            raise ValueError(
+                f"hidden, {self.hidden}, is not divisible by {self.heads} heads. Give a multiple."
+            )
+        width = self.hidden // self.heads
+        if llama and self.heads % self.kv_heads:
+            raise ValueError(
+                f"heads, {self.heads}, is not divisible by kv_heads, {self.kv_heads}. Every "
+                "key and value serves as many queries: give a divisor of heads."
+            )
+        if llama and width % 2:
+            raise ValueError(
+                f"A head has {width} elements ({self.hidden} / {self.heads}), and the rotary "
+                "embedding turns pairs of them. Give an even number."
+            )
+
 
 class GptBlock:
     """``h = x + attention(norm(x))``, ``h + mlp(norm(h))`` with layer norm, biases and dropout."""
@@ -116,7 +137,11 @@ def define_block(
         sequence_parallel: x and the result are divided over the sequence, between the parts of the
             block too.
         data_parallel: x is divided over the batch, by the first axis of the mesh.
+
+    Raises:
+        ValueError: no block can be made of the sizes.
     """
+    sizes.check(llama=llama)
     with FusionDefinition() as fd:
         model = Model(fd, mesh, dtype)
         x = fd.define_tensor([-1, -1, sizes.hidden], contiguity=True, dtype=dtype)

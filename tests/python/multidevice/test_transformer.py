@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 import torch
-from transformer_cases import SIZES, TORCH, drop_masks, expected, make, reference
+from transformer_cases import SIZES, TORCH, define_block, drop_masks, expected, make, reference
 
 import meshfuse
 from meshfuse import Communicator, DataType, DeviceMesh
@@ -217,3 +217,18 @@ def test_training_follows_one_device():
                 atol=1e-4,
                 msg=lambda m, name=name: f"{name}: {m}",
             )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "llama", "message"),
+    [
+        ({"kv_heads": 0}, False, r"kv_heads is 0\. Give 1 or more"),
+        ({"heads": 0}, False, r"heads is 0\. Give 1 or more"),
+        ({"heads": 12}, False, r"hidden, 64, is not divisible by 12 heads"),
+        ({"kv_heads": 3}, True, r"heads, 16, is not divisible by kv_heads, 3\."),
+        ({"hidden": 48}, True, r"A head has 3 elements \(48 / 16\)"),
+    ],
+)
+def test_sizes_of_no_block(sizes, llama, message):
+    with pytest.raises(ValueError, match=message):
+        define_block(dataclasses.replace(SIZES, **sizes), llama=llama)
