@@ -94,7 +94,7 @@ class FusionDefinition(Inspection):
 
     def __enter__(self) -> FusionDefinition:
         """Open the definition and make it the active one of this thread."""
-        self._lifecycle.open()
+        self._open()
         return self
 
     def __exit__(
@@ -110,6 +110,9 @@ class FusionDefinition(Inspection):
         self._lifecycle.discard()
         if isinstance(error, Exception):
             failure.log_once(error, "defining a fusion")
+
+    def _open(self) -> None:
+        self._lifecycle.open()
 
     def _close(self) -> None:
         self._lifecycle.close()
@@ -311,7 +314,7 @@ class FusionDefinition(Inspection):
         if hook is None:
             raise NotImplementedError(NO_FUSION)
         execution.check_user_schedule(self, ignore_user_schedule)
-        self._lifecycle.open()
+        self._open()
         self._lifecycle.in_hook = True
         try:
             hook()

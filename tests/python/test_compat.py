@@ -16,6 +16,7 @@ import torch
 
 import meshfuse
 from meshfuse import compat
+from meshfuse.compat import script_definition
 from meshfuse.compat.__main__ import main
 
 SCRIPTS = Path(__file__).with_name("compat_scripts")
@@ -193,3 +194,29 @@ def test_redirection():
         torch.zeros(2, device="cuda")
     with pytest.raises(RuntimeError, match="Inputs are not all on the same device"):
         fd.execute([torch.ones(2)], device="cuda:0")
+
+
+class _Negation(script_definition.ClassStyleDefinition):
+    def definition(self):
+        self.texts = []
+        x = self.define_tensor([2, -1])
+        for tensor in (x, self.ops.neg(x)):
+            self.texts.append(repr(tensor))
+        self.add_output(tensor)
+
+
+def test_tensors_of_class_style_programs_print_as_in_nvfuser(clean):
+    """Those of other programs print their axes, as before."""
+    with script_definition.ClassStyleDefinition() as fd:
+        x = fd.define_tensor([2, -1])
+        assert [repr(x), repr(fd.ops.sum(x, 0))] == [
+            "Tensor(index=0, ndim=2)",
+            "Tensor(index=1, ndim=1)",
+        ]
+        assert str(x) == "T0_g_float[iS0{2}, iS1{i0}]"
+    negation = _Negation()
+    negation.execute([torch.ones(2, 3)])
+    assert negation.texts == ["Tensor(index=0, ndim=2)", "Tensor(index=1, ndim=2)"]
+    for cls in (meshfuse.FusionDefinition, script_definition.DirectStyleDefinition):
+        with cls() as fd:
+            assert repr(fd.define_tensor([2])) == "T0_g_float[iS0{2}]"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..definition import FusionDefinition as _FusionDefinition
 from ..fusion_cache import FusionCache
+from .script_values import print_as_script
 
 
 class ClassStyleDefinition(_FusionDefinition):
@@ -18,6 +19,11 @@ class ClassStyleDefinition(_FusionDefinition):
         """Begin an empty definition of at most ``max_length`` records."""
         super().__init__(id, max_length, **settings)
         FusionCache.get()
+
+    def _open(self) -> None:
+        super()._open()
+        if self._fusion is not None:
+            print_as_script(self._fusion)
 
 
 class DirectStyleDefinition(_FusionDefinition):
