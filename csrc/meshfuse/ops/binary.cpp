@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Elementwise functions of two operands: one row of a table each.
+#include <meshfuse/ops/integer_division.h>
 #include <meshfuse/ops/pointwise.h>
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +34,13 @@ using at::Tensor;
 Tensor divide(const Tensor& a, const Tensor& b) {
   const bool integers =
       at::isIntegralType(a.scalar_type(), true) && at::isIntegralType(b.scalar_type(), true);
-  return integers ? at::div(a, b, "trunc") : at::div(a, b);
+  if (!integers) return at::div(a, b);
+  return quotient(a, b, [](const Tensor& x, const Tensor& y) { return at::div(x, y, "trunc"); });
+}
+Tensor floorDivide(const Tensor& a, const Tensor& b) { return quotient(a, b, at::floor_divide); }
+Tensor truncatedRemainder(const Tensor& a, const Tensor& b) { return remainderOf(a, b, at::fmod); }
+Tensor flooredRemainder(const Tensor& a, const Tensor& b) {
+  return remainderOf(a, b, at::remainder);
 }
 Tensor plus(const Tensor& a, const Tensor& b) { return at::add(a, b); }
 Tensor minus(const Tensor& a, const Tensor& b) { return at::sub(a, b); }
@@ -48,19 +55,19 @@ const BinaryRow kBinary[] = {
     {"add", TypeRule::Arithmetic, "lhs + rhs.", plus},
     {"sub", TypeRule::Arithmetic, "lhs - rhs.", minus},
     {"mul", TypeRule::Arithmetic, "lhs * rhs.", at::mul},
-    {"div", TypeRule::Arithmetic, "lhs / rhs; integers truncate towards zero.", divide},
+    {"div", TypeRule::Arithmetic, "lhs / rhs; integers truncate towards zero.", divide,
+     Accepts::Any, nullptr, true},
     {"truediv", TypeRule::Float, "lhs / rhs in floating point.",
      [](const Tensor& a, const Tensor& b) { return at::div(a, b); }, Accepts::Any, trueDivide},
-    {"floor_divide", TypeRule::Arithmetic, "lhs / rhs, rounded down.",
-     [](const Tensor& a, const Tensor& b) { return at::floor_divide(a, b); }, Accepts::Any,
-     [](ScalarPool& pool, Scalar a, Scalar b) { return pool.binary(ScalarOp::FloorDiv, a, b); }},
+    {"floor_divide", TypeRule::Arithmetic, "lhs / rhs, rounded down.", floorDivide, Accepts::Any,
+     [](ScalarPool& pool, Scalar a, Scalar b) { return pool.binary(ScalarOp::FloorDiv, a, b); },
+     true},
     {"fmod", TypeRule::Arithmetic, "Remainder of lhs / rhs with the sign of lhs.",
-     [](const Tensor& a, const Tensor& b) { return at::fmod(a, b); }},
+     truncatedRemainder, Accepts::Any, nullptr, true},
     {"mod", TypeRule::Arithmetic, "lhs % rhs, as in Python: the remainder has the sign of rhs.",
-     [](const Tensor& a, const Tensor& b) { return at::remainder(a, b); }},
-    {"remainder", TypeRule::Arithmetic, "The same as mod.",
-     [](const Tensor& a, const Tensor& b) { return at::remainder(a, b); }, Accepts::Any,
-     [](ScalarPool& pool, Scalar a, Scalar b) { return pool.binary(ScalarOp::Mod, a, b); }},
+     flooredRemainder, Accepts::Any, nullptr, true},
+    {"remainder", TypeRule::Arithmetic, "The same as mod.", flooredRemainder, Accepts::Any,
+     [](ScalarPool& pool, Scalar a, Scalar b) { return pool.binary(ScalarOp::Mod, a, b); }, true},
     {"gcd", TypeRule::Arithmetic, "Greatest common divisor of integers.", at::gcd,
      Accepts::Integers},
     {"nextafter", TypeRule::Arithmetic,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Type rules and broadcasting of pointwise ops, and the ops that rows of tables stand for.
 #include <meshfuse/base/error.h>
+#include <meshfuse/ops/integer_division.h>
 #include <meshfuse/ops/pointwise.h>
 #include <meshfuse/ops/torch_types.h>
 
@@ -47,7 +48,10 @@ struct BinaryOp final : PointwiseOp {
     return {
         .name = row.name, .params = {tensorOrScalar("lhs"), tensorOrScalar("rhs")}, .doc = row.doc};
   }
-  void validate(const OpCall& call) const override { checkAccepts(call, row.accepts); }
+  void validate(const OpCall& call) const override {
+    checkAccepts(call, row.accepts);
+    if (row.divides) checkDivisor(call);
+  }
   DataType dtype(const OpCall& call) const override {
     return applyRule(row.rule, promotedType(call));
   }
@@ -58,15 +62,17 @@ struct BinaryOp final : PointwiseOp {
     return op ? pool.binary(*op, call.scalar(0), call.scalar(1)) : Scalar{};
   }
   void evaluate(const OpCall& call, const Operands& io) const override {
-    if (call.isTensor(0) && call.isTensor(1)) {
-      io.out() = row.compute(widened(io[0], row.rule), widened(io[1], row.rule));
-    } else if (call.isTensor(0)) {
-      io.out() = row.compute(widened(io[0], row.rule), wrappedNumber(call.value(1)));
-    } else {
-      io.out() = row.compute(wrappedNumber(call.value(0)), widened(io[0], row.rule));
-    }
+    const bool two = call.isTensor(0) && call.isTensor(1);
+    const Tensor lhs = operand(call, 0, io[0]), rhs = operand(call, 1, io[two ? 1 : 0]);
+    if (row.divides) checkDivisor(call, lhs, rhs);
+    io.out() = row.compute(lhs, rhs);
   }
   const BinaryRow& row;
+
+ private:
+  Tensor operand(const OpCall& call, size_t param, const Tensor& tensor) const {
+    return call.isTensor(param) ? widened(tensor, row.rule) : wrappedNumber(call.value(param));
+  }
 };
 
 int category(DataType t) {  // Bool < integers < floats < complex

@@ -59,6 +59,7 @@ struct BinaryRow {
   Accepts accepts = Accepts::Any;
   /// Value on scalars alone; by default the scalar op of the same name, if there is one.
   Scalar (*scalars)(ScalarPool&, Scalar, Scalar) = nullptr;
+  bool divides = false;  // integers by the operand on the right, which must not be 0
 };
 
 /// Register one op per row; the rows must live as long as the process. Return true.
