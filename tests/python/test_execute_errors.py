@@ -283,6 +283,25 @@ def test_tensors_without_strides_are_refused(make):
         _negation().execute([make()])
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "make",
+    [lambda: torch.eye(4).to_sparse(), lambda: torch.nested.nested_tensor([torch.ones(4)] * 4)],
+    ids=["coordinates", "nested"],
+)
+def test_tensors_without_parts_are_refused(make):
+    """A sparse or nested tensor cannot be divided over devices."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 4])
+        fd.add_output(fd.ops.neg(x))
+        x.set_device_mesh(DeviceMesh(range(2)))
+        x.outer_split(0, 2)
+        x.axis(0).parallelize(ParallelType.mesh_x)
+    message = r"shard_tensor: T0 was given a sparse or nested tensor.*Pass tensor\.to_dense\(\)"
+    with meshfuse.simulate(2) as sim, pytest.raises(meshfuse.Error, match=message):
+        sim.run(fd, [make()])
+
+
 def test_arrays_of_other_libraries_are_refused():
     """An array is not a list of numbers."""
     numpy = pytest.importorskip("numpy")

@@ -222,6 +222,29 @@ def test_index_out_of_range(op, bad):
         run(op, (X, index), attributes, symbolic=True)
 
 
+@pytest.mark.parametrize("symbolic", [False, True], ids=["sizes", "symbolic"])
+@pytest.mark.parametrize("op", ["gather", "scatter"])
+def test_index_larger_than_the_operand(op, symbolic):
+    """On the axes but dim the index may be smaller, not larger."""
+    more = {"dim": 1} | ({"src": 1.0} if op == "scatter" else {})
+    index = torch.zeros(4, 7, 9, dtype=torch.int64)
+    message = (
+        rf"{op}: axis 2 of T1 has size 9 but axis 2 of T0 has size 8, and an index may not be "
+        r"larger there\. Give a smaller index, or a larger arg"
+    )
+    with pytest.raises(Error, match=message) as caught:
+        run(op, (X, index), more, symbolic=symbolic)
+    assert (caught.value.tensor, caught.value.axis) == ("T1", 2)
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["sizes", "symbolic"])
+def test_index_larger_than_what_is_scattered(symbolic):
+    index, src = torch.zeros(4, 6, 8, dtype=torch.int64), normal(4, 5, 8)
+    message = r"scatter: axis 1 of T1 has size 6 but axis 1 of T2 has size 5, .* a larger src\."
+    with pytest.raises(Error, match=message):
+        run("scatter", (X, index, src), {"dim": 1}, symbolic=symbolic)
+
+
 def test_embedding_index_out_of_range():
     with pytest.raises(Error, match=r"T0 holds the index 8, but axis 0 of T1 has size 8\. Give"):
         run("embedding_fwd", (torch.tensor([1, 8]), normal(8, 6)), {})

@@ -17,6 +17,9 @@ namespace {
 void checkShardable(const at::Tensor& global, const TensorView* tv) {
   MESHFUSE_CHECK(tv->hasDeviceMesh(), "shard_tensor: ", at(tv),
                  " has no DeviceMesh. Call set_device_mesh on it first.");
+  MESHFUSE_CHECK(global.layout() == at::kStrided && !global.is_nested(), "shard_tensor: ", at(tv),
+                 " was given a sparse or nested tensor, which has no parts. Pass "
+                 "tensor.to_dense(), or a padded tensor.");
   MESHFUSE_CHECK(global.dim() == tv->ndim(), "shard_tensor: a tensor of ", global.dim(),
                  " axes was given for ", at(tv), ", which has ", tv->ndim(),
                  " axes. Give the unsharded tensor.");

@@ -26,6 +26,7 @@ struct GatherOp final : OpDef {
     const int64_t dim = wrappedAxis(call, 0, call.integer(2));
     checkSameRank(call, 0, 1);
     checkIndexType(call, 1);
+    checkIndexFits(call, 0, dim);
     AxisFactors axes(call);
     for (int64_t axis = 0; axis < x->ndim(); ++axis) {
       if (axis == dim) {
@@ -43,6 +44,7 @@ struct GatherOp final : OpDef {
   }
   void evaluate(const OpCall& call, const Operands& io) const override {
     const int64_t dim = wrappedAxis(call, 0, call.integer(2));
+    checkIndexFits(call, 0, dim, io[1], io[0]);
     io.out() = at::gather(io[0], dim,
                           checkedIndices(call, 1, io[1], call.tensor(0), dim, io[0].size(dim)));
   }

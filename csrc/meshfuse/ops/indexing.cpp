@@ -14,7 +14,33 @@ const IterDomain* axisOf(const TensorView* tv, int64_t axis) {
   return tv->domain().id(logical[static_cast<size_t>(axis)]);
 }
 
+void checkIndexFits(const OpCall& call, size_t other, int64_t axis, int64_t index, int64_t size) {
+  MESHFUSE_CHECK(index <= size, call.op().name(), ": axis ", AtAxis{axis}, " of ",
+                 at(call.tensor(1)), " has size ", index, " but axis ", axis, " of ",
+                 call.tensor(other)->name(), " has size ", size,
+                 ", and an index may not be larger there. Give a smaller index, or a larger ",
+                 call.op().cachedInfo().params[other].name, ".");
+}
+
 }  // namespace
+
+void checkIndexFits(const OpCall& call, size_t other, int64_t exempt) {
+  const ScalarPool& pool = call.fusion().scalars();
+  const TensorView *index = call.tensor(1), *tv = call.tensor(other);
+  for (int64_t axis = 0; axis < index->ndim(); ++axis) {
+    const auto a = pool.constInt(axisOf(index, axis)->getMaybeExpandedExtent());
+    const auto b = pool.constInt(axisOf(tv, axis)->getMaybeExpandedExtent());
+    if (a && b && axis != exempt) checkIndexFits(call, other, axis, *a, *b);
+  }
+}
+
+void checkIndexFits(const OpCall& call, size_t other, int64_t exempt, const at::Tensor& index,
+                    const at::Tensor& tensor) {
+  if (index.numel() == 0) return;
+  for (int64_t axis = 0; axis < index.dim(); ++axis) {
+    if (axis != exempt) checkIndexFits(call, other, axis, index.size(axis), tensor.size(axis));
+  }
+}
 
 int64_t wrappedAxis(const OpCall& call, size_t param, int64_t axis) {
   return wrappedAxis(call.op().name(), call.tensor(param), axis);

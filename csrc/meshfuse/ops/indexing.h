@@ -14,6 +14,13 @@ void checkIndexType(const OpCall& call, size_t param);
 /// Throws Error when both tensors do not have the same number of axes.
 void checkSameRank(const OpCall& call, size_t param, size_t other);
 
+/// Throws Error when the index, at parameter 1, is larger than the tensor at `other` on an axis but
+/// `exempt` (-1: none), as far as sizes are declared.
+void checkIndexFits(const OpCall& call, size_t other, int64_t exempt);
+/// The same at evaluation.
+void checkIndexFits(const OpCall& call, size_t other, int64_t exempt, const at::Tensor& index,
+                    const at::Tensor& tensor);
+
 /// Whether two axes certainly have one size: then a device's part of one belongs to its part of the
 /// other.
 bool haveEqualSizes(const TensorView* a, int64_t axis_a, const TensorView* b, int64_t axis_b);

@@ -31,7 +31,9 @@ struct ScatterOp final : OpDef {
       checkSameRank(call, 0, 2);
       MESHFUSE_CHECK(src->dtype() == x->dtype(), "scatter: ", at(src), " is ", src->dtype(),
                      " but ", x->name(), " is ", x->dtype(), ". Cast one of them.");
+      checkIndexFits(call, 2, -1);
     }
+    checkIndexFits(call, 0, dim);
     const unsigned read = src == nullptr ? kIndex : kIndex | kSrc;
     AxisFactors axes(call);
     for (int64_t axis = 0; axis < x->ndim(); ++axis) {
@@ -48,6 +50,8 @@ struct ScatterOp final : OpDef {
   }
   void evaluate(const OpCall& call, const Operands& io) const override {
     const int64_t dim = wrappedAxis(call, 0, call.integer(3));
+    checkIndexFits(call, 0, dim, io[1], io[0]);
+    if (call.isTensor(2)) checkIndexFits(call, 2, -1, io[1], io[2]);
     const at::Tensor index = checkedIndices(call, 1, io[1], call.tensor(0), dim, io[0].size(dim));
     io.out() = call.isTensor(2) ? at::scatter(io[0], dim, index, io[2])
                                 : at::scatter(io[0], dim, index, toAtScalar(call.value(2)));
