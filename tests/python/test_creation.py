@@ -59,6 +59,31 @@ def test_full(shape, dtype, value):
     torch.testing.assert_close(made("full", shape, value, dtype), want, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("shape", [[2**62], [2**40, 2**40], [2, 2**58]], ids=str)
+def test_full_larger_than_any_memory(shape):
+    message = r"part of T0 has more elements than any memory holds: axis \d of its allocation"
+    with pytest.raises(meshfuse.Error, match=message):
+        made("full", shape, 1.0, DataType.Float)
+
+
+@pytest.mark.parametrize("op", ["full", "uniform", "iota"])
+def test_negative_size_of_a_scalar_input(op):
+    with FusionDefinition() as fd:
+        k = fd.define_scalar(DataType.Int)
+        args = {
+            "full": ([2, k], 1.0, DataType.Float),
+            "uniform": (0.0, 1.0, [2, k]),
+            "iota": (k, 0, 1, DataType.Int),
+        }
+        fd.add_output(getattr(fd.ops, op)(*args[op]))
+    axis = 0 if op == "iota" else 1
+    message = rf"the size of axis {axis} of T0, \w+, is -3\. Give the scalars that it depends on"
+    with pytest.raises(meshfuse.Error, match=message) as caught:
+        fd.execute([-3])
+    assert (caught.value.tensor, caught.value.axis) == ("T0", axis)
+    assert fd.execute([4])[0].shape[axis] == 4
+
+
 def test_full_of_size_1_broadcasts():
     with FusionDefinition() as fd:
         x = fd.define_tensor([4, -1])

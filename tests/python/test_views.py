@@ -214,6 +214,21 @@ def test_expand_by_symbolic_sizes_divides_the_new_axis():
         assert torch.equal(sim.run(fd, [a, b])[0], a + b)
 
 
+def test_expand_of_an_axis_to_another_size():
+    """The size is a scalar input, so the first chance to compare is the execution."""
+    with FusionDefinition() as fd:
+        x, k = fd.define_tensor([-1, 4]), fd.define_scalar(DataType.Int)
+        fd.add_output(fd.ops.expand(x, [k, 4]))
+    t = torch.randn(2, 4)
+    torch.testing.assert_close(fd.execute([t, 2])[0], t)
+    message = (
+        r"expand: axis 0 of T0 has size 2 but the shape has 3 for it, \w+\. Only axes declared"
+    )
+    with pytest.raises(meshfuse.Error, match=message):
+        fd.execute([t, 3])
+    torch.testing.assert_close(fd.execute([t, 2])[0], t)
+
+
 def test_expand_errors():
     with FusionDefinition() as fd:
         x = fd.define_tensor([4, 1])

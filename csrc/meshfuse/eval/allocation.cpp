@@ -11,6 +11,8 @@
 namespace meshfuse {
 namespace {
 
+constexpr int64_t kMostElements = int64_t{1} << 58;  // bytes, and offsets, stay within 64 bits
+
 struct Span {  // an axis in memory
   int64_t size = -1, stride = 0;
   bool present() const { return size >= 0; }
@@ -90,7 +92,12 @@ Layout localLayout(const TensorView* tv, const ExpressionEvaluator& ee) {
     const int64_t size = allocatedSize(tv, sizes, i);
     const bool expanded = domain.id(i)->isBroadcast() && size != 1;
     spans[static_cast<size_t>(i)] = {size, expanded ? 0 : stride};
-    if (!expanded) stride *= std::max<int64_t>(size, 1);
+    if (expanded) continue;
+    const bool overflow = __builtin_mul_overflow(stride, std::max<int64_t>(size, 1), &stride);
+    MESHFUSE_CHECK(!overflow && stride <= kMostElements, "one device's part of ", at(tv),
+                   " has more elements than any memory holds: axis ",
+                   AtAxis{static_cast<int64_t>(k)}, " of its allocation domain has size ", size,
+                   ". Give smaller sizes, or divide it over more devices.");
   }
   walkToLogical(tv, sizes, spans);
   Layout layout;

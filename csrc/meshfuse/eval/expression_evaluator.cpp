@@ -81,6 +81,9 @@ std::vector<int64_t> ExpressionEvaluator::globalShape(const TensorView* tv) cons
     MESHFUSE_CHECK(value, "the size of axis ", AtAxis{static_cast<int64_t>(shape.size())}, " of ",
                    at(tv), " is not known: ", toString(*fusion_, extent),
                    ". Bind the inputs that it depends on.");
+    MESHFUSE_CHECK(*value >= 0, "the size of axis ", AtAxis{static_cast<int64_t>(shape.size())},
+                   " of ", at(tv), ", ", toString(*fusion_, extent), ", is ", *value,
+                   ". Give the scalars that it depends on values that make it 0 or more.");
     shape.push_back(*value);
   }
   return shape;
@@ -146,7 +149,11 @@ void ExpressionEvaluator::checkConstraints(const Expr* expr) const {
   for (const Constraint& c : expr->constraints()) {
     const auto a = evaluate(c.a), b = evaluate(c.b);
     if (!a || !b || *a == *b) continue;
-    const TensorView *ta = fusion_->tensor(c.tensor_a), *tb = fusion_->tensor(c.tensor_b);
+    const TensorView* ta = fusion_->tensor(c.tensor_a);
+    MESHFUSE_CHECK(c.tensor_b >= 0, expr->op().name(), ": axis ", AtAxis{c.axis_a}, " of ", at(ta),
+                   " has size ", *a, " but the shape has ", *b, " for it, ",
+                   toString(*fusion_, c.b), ". Only axes declared with size 1 can be repeated.");
+    const TensorView* tb = fusion_->tensor(c.tensor_b);
     fail(expr->op().name(), ": axis ", AtAxis{c.axis_a}, " of ", at(ta), " has size ", *a,
          " but axis ", c.axis_b, " of ", tb->name(), " has size ", *b,
          ". Give operands whose sizes agree. A size that turns out to be 1 does not broadcast: "

@@ -23,7 +23,7 @@ using Arg = std::variant<std::monostate, TensorView*, Scalar, bool, int64_t, dou
 struct Constraint {
   Scalar a, b;
   int32_t tensor_a = -1, axis_a = -1;  // where they come from, for the message
-  int32_t tensor_b = -1, axis_b = -1;
+  int32_t tensor_b = -1, axis_b = -1;  // tensor_b is -1 where b is an argument of the call
 };
 
 /// Why a pass inserted an operation: the user's operation that it serves, and what disagrees.

@@ -129,13 +129,10 @@ struct ExpandOp final : OpDef {
                    " has size ", a.value_or(0), " and cannot become ", b.value_or(0),
                    ". Only axes declared with size 1 can be repeated.");
     if (have == want) return;
-    const auto id = static_cast<int32_t>(call.tensor(0)->id());
     ConstraintScope::add({.a = have,
                           .b = want,
-                          .tensor_a = id,
-                          .axis_a = static_cast<int32_t>(axis),
-                          .tensor_b = id,
-                          .axis_b = static_cast<int32_t>(axis)});
+                          .tensor_a = static_cast<int32_t>(call.tensor(0)->id()),
+                          .axis_a = static_cast<int32_t>(axis)});
   }
 };
 MESHFUSE_REGISTER_OP(ExpandOp);

@@ -93,6 +93,12 @@ std::vector<size_t> inputsThatSizesNeed(const Fusion& fusion) {
     for (const IterDomain* id : tv.getLogicalDomain()) visit(id->getMaybeExpandedExtent());
     for (const Transform& t : tv.domain().transforms()) visit(t.factor);
   }
+  for (const Expr* expr : fusion.exprs()) {
+    for (const Constraint& c : expr->constraints()) {
+      visit(c.a);
+      visit(c.b);
+    }
+  }
   std::vector<size_t> positions;
   for (size_t i = 0; i < fusion.inputs().size(); ++i) {
     const auto* s = std::get_if<Scalar>(&fusion.inputs()[i]);

@@ -45,7 +45,8 @@ class Signature {
   size_t hash_ = 0;
 };
 
-/// Positions of the scalar inputs that the size of some tensor depends on, ascending.
+/// Positions of the scalar inputs that the size of some tensor depends on, or is compared with,
+/// ascending.
 std::vector<size_t> inputsThatSizesNeed(const Fusion& fusion);
 
 }  // namespace meshfuse
