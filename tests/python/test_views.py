@@ -173,6 +173,38 @@ def test_reshape_error_at_run_time():
         unsharded(lambda fd, t: fd.ops.reshape(t, [5, 5]), torch.randn(4, 6), shapes=[[-1, -1]])
 
 
+def _pairs(annotated):
+    """A reshape of a divided axis of any size to pairs."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        y = fd.ops.reshape(x, [-1, 2])
+        fd.add_output(fd.ops.neg(y))
+        place(DeviceMesh(range(2)), x, *([y] if annotated else []))
+        shard(x, 0, 2)
+    return fd
+
+
+def test_reshape_of_a_size_that_turns_out_not_to_be_divisible():
+    """The division is passed on before sizes are known: the message says how to stop it."""
+    fd = _pairs(annotated=False)
+    message = (
+        r"axis 0 of T1 of size 3 is not divisible by 2, .* T1 is not annotated and follows the "
+        r"tensors beside it: call set_device_mesh on it to leave it whole\.\n.*T1 = reshape\(T0"
+    )
+    with meshfuse.simulate(2) as sim:
+        with pytest.raises(meshfuse.Error, match=message):
+            sim.run(fd, [torch.arange(6.0)])
+        assert torch.equal(sim.run(fd, [torch.arange(8.0)])[0], -torch.arange(8.0).view(4, 2))
+
+
+def test_reshape_of_any_size_to_a_whole_tensor():
+    fd = _pairs(annotated=True)
+    with meshfuse.simulate(2) as sim:
+        for n in (6, 8, 2):
+            x = torch.arange(float(n))
+            assert torch.equal(sim.run(fd, [x])[0], -x.view(-1, 2))
+
+
 # ---- squeeze and expand
 
 

@@ -49,6 +49,14 @@ class SizeWalk {
   int64_t& local(int32_t i) { return sizes_.local[static_cast<size_t>(i)]; }
   bool leads(int32_t i) const { return leads_[static_cast<size_t>(i)]; }
 
+  /// What to say of a tensor that is divided because those beside it are, not by annotation.
+  std::string inheritedText() const {
+    const Expr* made = tv_->definition();
+    if (tv_->meshIsDeclared() || made == nullptr || made->cause()) return "";
+    return concat(" ", tv_->name(), " is not annotated and follows the tensors beside it: call ",
+                  "set_device_mesh on it to leave it whole.");
+  }
+
   void down(const Transform& t) {
     const int64_t extent = global(t.in[0]);
     if (t.kind == Transform::Merge) {
@@ -78,7 +86,8 @@ class SizeWalk {
                      tv_->fusion()->uneven
                          ? "; uneven=True is for axes that one outer split divides, its outer half "
                            "on the mesh."
-                         : ", or define the fusion with uneven=True.");
+                         : ", or define the fusion with uneven=True.",
+                     inheritedText());
     }
     const int64_t rest = (extent + *factor - 1) / *factor;
     global(t.out[0]) = t.inner ? rest : *factor;
