@@ -369,3 +369,25 @@ def test_wider_partial_results_only_where_they_round(op):
         (out,) = sim.run(fd, [x])
     assert out.dtype == torch.bfloat16 and torch.equal(out, reference(op, x, [0]))
     assert ("cast" in str(fd.plan())) == (op != "max")
+
+
+@pytest.mark.parametrize("operand_axis", [None, 1])
+@pytest.mark.parametrize(("of_operand", "of_result"), [(X, Y), (Y, X)], ids=["xy", "yx"])
+@pytest.mark.parametrize("dims", [[0], [0, 1]], ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_result_asks_for_a_reduction_that_the_devices_do_not_divide(
+    op, dims, of_operand, of_result, operand_axis
+):
+    """5 elements are no equal parts for 2 devices: the operand stays whole on that mesh axis."""
+    value = operand(op, 5, 6)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([5, 6])
+        y = getattr(fd.ops, op)(x, dims)
+        fd.add_output(y)
+        place(DeviceMesh(torch.arange(4).reshape(2, 2)), x, y)
+        if operand_axis is not None:
+            shard(x, operand_axis, 2, of_operand)
+        shard(y, [axis.is_reduction() for axis in y.get_loop_domain()].index(True), 2, of_result)
+    with meshfuse.simulate(4) as sim:
+        (out,) = sim.run(fd, [value])
+    torch.testing.assert_close(out, reference(op, value, dims))

@@ -40,6 +40,20 @@ std::optional<std::vector<PathStep>> outermostBlocks(const Fusion& fusion, Scala
   return result;
 }
 
+/// Whether all devices get parts of one size of an axis of `extent`, as far as numbers tell. In an
+/// uneven program they need not.
+bool isEven(const Fusion& fusion, Scalar extent, const std::vector<PathStep>& path) {
+  const ScalarPool& pool = fusion.scalars();
+  auto rest = pool.constInt(extent);
+  for (const PathStep& step : path) {
+    const auto factor = pool.constInt(step.factor);
+    if (fusion.uneven || !rest || !factor) return true;
+    if (*factor == 0 || *rest % *factor != 0) return false;
+    rest = step.outer_half == step.inner_split ? *rest / *factor : *factor;
+  }
+  return true;
+}
+
 Scalar extentOfAxis(const Expr* expr, size_t operand, size_t axis) {
   const TensorDomain& domain = operandOf(expr, operand)->domain();
   return domain.id(mappedAxes(expr, operand)[axis])->getMaybeExpandedExtent();
@@ -73,9 +87,10 @@ std::optional<std::vector<PathStep>> pathOnAxis(const Expr* expr, size_t operand
                                                 const std::vector<PathStep>& path) {
   const FactorMap& map = expr->factors();
   const auto factors = map.axis(operand, axis);
-  if (factors.size() == 1) return path;
+  const Fusion& fusion = *expr->output(0)->fusion();
   const Scalar extent = map.factor(factors[0]).extent;
-  return outermostBlocks(*expr->output(0)->fusion(), extent, extent, path);
+  if (factors.size() > 1) return outermostBlocks(fusion, extent, extent, path);
+  return isEven(fusion, extent, path) ? std::optional(path) : std::nullopt;
 }
 
 std::vector<int32_t> mappedAxes(const Expr* expr, size_t operand) {
