@@ -184,7 +184,8 @@ ERRORS = [
     (lambda ops, x: ops.layer_norm(x, [5]), r"normalized_shape says 5 for axis 1 of T0.* is 6"),
     (lambda ops, x: ops.rms_norm(x, [6], x), r"rms_norm: weight T0.* has 2 axes"),
     (lambda ops, x: ops.dropout(x, 1.5), r"dropout: p is 1\.5 for T0"),
-    (lambda ops, x: ops.dropout(x, rng_seed=1), r"rng_seed and rng_offset must be provided"),
+    (lambda ops, x: ops.dropout(x, rng_seed=1), r"dropout: rng_seed and rng_offset must be provi"),
+    (lambda ops, x: ops.dropout(x, 0.5, 1.5, 0), r"dropout: rng_seed is double\. Give an integer"),
     (
         lambda ops, x: ops.welford(ops.cast(x, DataType.Int), [0]),
         r"welford: T1.* is int.*Cast it to a floating point type",

@@ -185,6 +185,24 @@ def test_triu_needs_a_matrix(n):
             fd.ops.triu(fd.define_tensor([4] * n))
 
 
+def test_triu_with_a_scalar_input_as_diagonal():
+    x = ramp(4, 5) + 5
+    with FusionDefinition() as fd:
+        t, k = fd.define_tensor([4, 5]), fd.define_scalar(DataType.Int)
+        fd.add_output(fd.ops.triu(t, k))
+    for diagonal in (-2, 0, 3):
+        assert torch.equal(fd.execute([x, diagonal])[0], torch.triu(x, diagonal))
+
+
+def test_triu_with_a_diagonal_that_is_no_integer():
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([4, 5])
+        with pytest.raises(
+            meshfuse.Error, match=r"triu: the diagonal of T0 is double\. Give an int"
+        ):
+            fd.ops.triu(t, 1.5)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_divided_triu(axis):
     x = ramp(2, 4, 4) + 5

@@ -349,6 +349,7 @@ FORWARD_ERRORS = [
     ({"dropout_p": True}, "Expected dropout to be a real-valued scalar."),
     ({"is_causal": 1}, "Expected is_causal to be a scalar boolean."),
     ({"scale": 1j}, "Expected scale to be a real-valued scalar."),
+    ({"query": [4, 8]}, "Expect Q/K/V to be either 4D or 5D, but T0 has 2 axes. Give [batch"),
     ({"key": [2, 4, 8]}, "Expect Q/K/V to be either 4D or 5D, all alike, but T1 has 3 axes"),
     ({"key": [2, 2, 8, 16]}, "axis 1 of T0 has size 4 but axis 1 of T1 has size 2; heads do not"),
     ({"value": [1, 4, 8, 16]}, "axis 0 of T0 has size 2 but axis 0 of T2 has size 1; batches do"),

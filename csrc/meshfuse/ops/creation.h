@@ -15,4 +15,8 @@ FactorMap sizesAsFactors(const OpCall& call, size_t param);
 /// Type and device of result `i` of an op that has no operand to take them from.
 at::TensorOptions optionsOfResult(const OpCall& call, size_t i);
 
+/// Checks the parameters rng_seed, at `seed`, and rng_offset, which follows it: both or neither,
+/// integers. Throws Error.
+void checkSeed(const OpCall& call, size_t seed);
+
 }  // namespace meshfuse

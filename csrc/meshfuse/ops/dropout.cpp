@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/compose.h>
+#include <meshfuse/ops/creation.h>
 
 namespace meshfuse {
 
@@ -19,6 +20,7 @@ struct DropoutOp final : ComposedOp {
     const Composer ops(call);
     ScalarPool& pool = ops.scalars();
     TensorView* x = ops.operand(0);
+    checkSeed(call, 2);
     const Scalar p = pool.cast(call.scalar(1), DataType::Double);
     const ScalarNode& node = pool.node(p);
     const double known = node.op == ScalarOp::Const ? toDouble(node.value) : 0;

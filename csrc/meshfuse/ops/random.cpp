@@ -12,17 +12,7 @@
 #include <ATen/ops/empty.h>
 
 namespace meshfuse {
-namespace {
 
-void checkType(const OpCall& call, DataType type) {
-  const bool known = type == DataType::Double || type == DataType::Float ||
-                     type == DataType::Half || type == DataType::BFloat16;
-  MESHFUSE_CHECK(known, call.op().name(),
-                 ": Random distributions only create floating point types, and ", type,
-                 " is not one of Double, Float, Half and BFloat16. Name one of these.");
-}
-
-/// Seed and offset: both or neither, integers.
 void checkSeed(const OpCall& call, size_t seed) {
   MESHFUSE_CHECK(call.has(seed) == call.has(seed + 1), call.op().name(),
                  ": rng_seed and rng_offset must be provided together! Only ",
@@ -33,6 +23,16 @@ void checkSeed(const OpCall& call, size_t seed) {
     MESHFUSE_CHECK(isIntegral(type), call.op().name(), ": ",
                    call.op().cachedInfo().params[param].name, " is ", type, ". Give an integer.");
   }
+}
+
+namespace {
+
+void checkType(const OpCall& call, DataType type) {
+  const bool known = type == DataType::Double || type == DataType::Float ||
+                     type == DataType::Half || type == DataType::BFloat16;
+  MESHFUSE_CHECK(known, call.op().name(),
+                 ": Random distributions only create floating point types, and ", type,
+                 " is not one of Double, Float, Half and BFloat16. Name one of these.");
 }
 
 void checkBounds(double low, double high) {

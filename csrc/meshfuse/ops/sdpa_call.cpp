@@ -64,13 +64,18 @@ void checkAttentionOperands(const OpCall& call, const TensorView* query, const T
                             const TensorView* value) {
   const std::string& op = call.op().name();
   const int64_t n = query->ndim();
-  for (const TensorView* tv : {query, key, value}) {
-    MESHFUSE_CHECK(tv->ndim() == n && (n == 4 || n == 5), op,
-                   ": Expect Q/K/V to be either 4D or 5D, all alike, but ", at(tv), " has ",
-                   tv->ndim(), " axes and ", query->name(), " has ", n,
+  MESHFUSE_CHECK(n == 4 || n == 5, op, ": Expect Q/K/V to be either 4D or 5D, but ", at(query),
+                 " has ", n,
+                 " axes. Give [batch, heads, sequence, head size], with one axis for devices in "
+                 "front at most.");
+  MESHFUSE_CHECK(isFloating(query->dtype()), op, ": Q/K/V must have one floating point type, but ",
+                 at(query), " is ", query->dtype(), ". Cast it to a floating point type.");
+  for (const TensorView* tv : {key, value}) {
+    MESHFUSE_CHECK(tv->ndim() == n, op, ": Expect Q/K/V to be either 4D or 5D, all alike, but ",
+                   at(tv), " has ", tv->ndim(), " axes and ", query->name(), " has ", n,
                    ". Give [batch, heads, sequence, head size], with one axis for devices in "
                    "front at most.");
-    MESHFUSE_CHECK(isFloating(tv->dtype()) && tv->dtype() == query->dtype(), op,
+    MESHFUSE_CHECK(tv->dtype() == query->dtype(), op,
                    ": Q/K/V must have one floating point type, but ", at(tv), " is ", tv->dtype(),
                    " and ", query->name(), " is ", query->dtype(), ". Cast them to one type.");
   }

@@ -10,7 +10,7 @@ namespace meshfuse {
 struct TriuOp final : OpDef {
   OpInfo info() const override {
     return {.name = "triu",
-            .params = {tensor("input"), attr("diagonal", ParamKind::Int, int64_t{0})},
+            .params = {tensor("input"), attr("diagonal", ParamKind::Number, int64_t{0})},
             .doc =
                 "Upper triangle of the last two axes: elements on and above the diagonal, which "
                 "lies that many columns right of the main one; zeros elsewhere."};
@@ -21,10 +21,13 @@ struct TriuOp final : OpDef {
                    "got ",
                    call.ndim(0), " dims: ", at(call.tensor(0)),
                    ". Give a matrix or a batch of matrices.");
+    const DataType type = call.fusion().scalars().dtype(call.scalar(1));
+    MESHFUSE_CHECK(isIntegral(type), "triu: the diagonal of ", at(call.tensor(0)), " is ", type,
+                   ". Give an integer.");
     return einsum(call, "...m!n!->...mn");
   }
   void evaluate(const OpCall& call, const Operands& io) const override {
-    io.out() = at::triu(io[0], call.integer(1));
+    io.out() = at::triu(io[0], toInt(call.value(1)));
   }
 };
 MESHFUSE_REGISTER_OP(TriuOp);
