@@ -3,6 +3,7 @@
 #include "bind.h"
 
 #include <meshfuse/passes/pass.h>
+#include <meshfuse/plan/dump.h>
 #include <meshfuse/text/ir_text.h>
 #include <meshfuse/text/parser.h>
 
@@ -32,6 +33,8 @@ void bindText(py::module_& module) {
   module.def("run_pass", &runPassOnText, py::arg("text"), py::arg("pass_name"),
              "Parses the text, runs one pass, and returns the text of the result.");
   module.def("registered_passes", &passes, "Name and doc of every pass.");
+  module.def("pipeline_dumps", &pipelineDumps, py::arg("fusion"),
+             "What the environment variable MESHFUSE_DUMP prints about passes, as a text.");
   module.def("pipeline", &pipeline, "Names of the passes before compilation, in order.");
 }
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import failure, options
-from ._C import Error, Fusion, FusionExecutorCache, TensorView, UnsupportedError
+from ._C import (
+    Error,
+    Fusion,
+    FusionExecutorCache,
+    TensorView,
+    UnsupportedError,
+    pipeline_dumps,
+)
 from .compat.cuda_to_cpu import redirected
 from .python_text import function_text
 from .repro import input_kinds
@@ -54,7 +61,7 @@ def execute(fd: FusionDefinition, inputs: Iterable[Any], settings: Settings) -> 
         fd.fec = cache
         fd._run = cache.runner()
     if settings.capture_debug_output:
-        fd._debug_output = _dump(cache, inputs)
+        fd._debug_output = pipeline_dumps(cache.fusion()) + _dump(cache, inputs)
     elif first:
         print(_dump(cache, inputs), end="")
     return results

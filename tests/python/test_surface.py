@@ -109,6 +109,19 @@ def test_debug_output(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_debug_output_has_the_dumps_of_passes(monkeypatch, capfd):
+    """They are kept at every call, also of a program that was compiled before."""
+    monkeypatch.setenv("MESHFUSE_DUMP", "before:expand-fused,after:propagate-sharding,fusion_ir")
+    fd = program()
+    for _ in range(2):
+        fd.execute([torch.randn(3, 4)], capture_debug_output=True)
+        text = fd.debug_output()
+        after, before = text.index("// after:propagate"), text.index("// before:expand-fused\n")
+        assert after < before < len(text) - len(fd.ir()) - 1
+        assert text.endswith(fd.ir() + "\n")
+    assert capfd.readouterr().err.count("// after:propagate-sharding\n") == 1
+
+
 # ---- records
 
 

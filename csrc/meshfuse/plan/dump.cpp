@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <iostream>
 #include <mutex>
 #include <set>
@@ -55,24 +56,34 @@ bool isWanted(const LauncherEnv& env) {
   return wanted;
 }
 
-/// One write, so that the texts of several ranks do not mix.
-void print(const Fusion& fusion, const std::string& dump, const LauncherEnv& env) {
-  const std::string rank = env.size > 1 ? concat(" (rank ", env.rank, ")") : "";
-  std::cerr << concat("// ", dump, rank, "\n", irText(fusion)) << std::flush;
-}
-
-}  // namespace
-
-std::unique_ptr<Fusion> runPipelineWithDumps(const Fusion& fusion) {
+/// Runs the passes; `print` gets every dump that is wanted, as one text.
+std::unique_ptr<Fusion> runAndPrint(const Fusion& fusion,
+                                    const std::function<void(const std::string&)>& print) {
   const std::vector<std::string> dumps = passDumps();
   if (dumps.empty()) return runPipeline(fusion);
   const LauncherEnv env = readLauncherEnv();
   if (!isWanted(env)) return runPipeline(fusion);
   warnOfUnknown(dumps);
+  const std::string rank = env.size > 1 ? concat(" (rank ", env.rank, ")") : "";
   return runPipeline(fusion, [&](const Fusion& now, const std::string& pass, bool before) {
     const std::string dump = (before ? "before:" : "after:") + pass;
-    if (std::ranges::find(dumps, dump) != dumps.end()) print(now, dump, env);
+    if (std::ranges::find(dumps, dump) == dumps.end()) return;
+    print(concat("// ", dump, rank, "\n", irText(now)));
   });
+}
+
+}  // namespace
+
+std::unique_ptr<Fusion> runPipelineWithDumps(const Fusion& fusion) {
+  // One write each, so that the texts of several ranks do not mix.
+  return runAndPrint(fusion, [](const std::string& text) { std::cerr << text << std::flush; });
+}
+
+std::string pipelineDumps(const Fusion& fusion) {
+  if (passDumps().empty()) return "";
+  std::string all;
+  runAndPrint(fusion, [&](const std::string& text) { all += text; });
+  return all;
 }
 
 }  // namespace meshfuse

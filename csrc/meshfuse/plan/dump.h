@@ -4,6 +4,7 @@
 #include <meshfuse/ir/fusion.h>
 
 #include <memory>
+#include <string>
 
 namespace meshfuse {
 
@@ -13,5 +14,8 @@ namespace meshfuse {
 /// rank it is. A pass that does not exist is a warning on stderr, once per process; a wrong
 /// MESHFUSE_DUMP_RANKS throws Error.
 std::unique_ptr<Fusion> runPipelineWithDumps(const Fusion& fusion);
+
+/// What runPipelineWithDumps prints, as a text: for programs that were compiled before.
+std::string pipelineDumps(const Fusion& fusion);
 
 }  // namespace meshfuse
