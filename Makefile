@@ -29,7 +29,9 @@ build: ready
 	@source tools/env.sh && cmake --build build/dev -j $(JOBS) --target meshfuse_package
 
 bench: build ready-bench
-	@$(RUN); for file in benchmarks/bench_*.py; do $$PY $$file || exit 1; done
+	@if grep -qs '^MESHFUSE_HAVE_BENCHMARK:INTERNAL=ON' build/dev/CMakeCache.txt; then \
+	  source tools/env.sh && cmake --build build/dev -j $(JOBS) --target meshfuse_bench; fi
+	@$(RUN) $$PY benchmarks/run.py
 
 docs: build
 	@$(RUN) $$PY tools/gen_docs.py

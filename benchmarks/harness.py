@@ -1,103 +1,130 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times contenders in turns, and keeps the results in docs/benchmarks.md.
+"""Times contenders in turns.
 
 The contenders of a contest take turns in one process, so that a slow moment of the machine meets
 all of them. A turn is a number of calls in a row; its result is the time of one call. A turn that
-another process interrupted is taken again. What is reported are medians over the turns: of the
-time, and of the difference and ratio to the first contender in the same turn.
+another process interrupted is taken again. Figures are medians over the turns: of the ratio, or
+difference, to the first contender in the same turn.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import re
+import argparse
+import json
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
+from rows import Figure, to_json
+
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "benchmarks.md"
 MAX_SPREAD = 1.5
 MIN_TURNS = 15
 MAX_TRIES = 10
 
+Call = Callable[[], object]
+Contenders = dict[str, Call]  # the first is the raw one
+
 
 @dataclass(frozen=True)
 class Result:
-    """Times of one contender, in microseconds per call, one per turn."""
+    """Times of contenders in microseconds per call, one per turn; the first is the raw one."""
 
-    name: str
-    times: list[float]
+    turns: dict[str, list[float]]
+    repeated: bool = False
 
     @property
-    def median(self) -> float:
-        """The middle one of the turns."""
-        return statistics.median(self.times)
+    def raw(self) -> str:
+        """Name of the raw contender."""
+        return next(iter(self.turns))
 
     @property
     def spread(self) -> float:
-        """Slowest turn over fastest turn."""
-        return max(self.times) / min(self.times)
+        """Slowest turn of the raw contender over its fastest."""
+        return max(self.turns[self.raw]) / min(self.turns[self.raw])
+
+    def median(self, name: str) -> float:
+        """Median time of a contender."""
+        return statistics.median(self.turns[name])
+
+    def ratio(self, name: str, over: str | None = None) -> float:
+        """Median over the turns of the time of one contender over that of another."""
+        pairs = zip(self.turns[name], self.turns[over or self.raw], strict=True)
+        return statistics.median(a / b for a, b in pairs)
+
+    def above(self, name: str, over: str | None = None) -> float:
+        """Median over the turns of the difference of two contenders."""
+        pairs = zip(self.turns[name], self.turns[over or self.raw], strict=True)
+        return statistics.median(a - b for a, b in pairs)
+
+    def figure(self, key: str, value: float, others: dict[str, float] | None = None) -> Figure:
+        """Return the figure of a row, with these turns."""
+        return Figure(key, value, "", others or {}, self.turns, self.repeated)
 
 
-Contenders = dict[str, Callable[[], object]]
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: turns of each contender, and about how long a turn lasts at most."""
+
+    turns: int = MIN_TURNS
+    turn_ms: float = 20
+    smoke: bool = False  # few turns, to see that it runs
+
+    def of(self, turns: int, turn_ms: float = 20) -> Effort:
+        """Return the effort for a contest; that of a smoke run stays small."""
+        if not self.smoke and turns < MIN_TURNS:
+            raise ValueError(f"of: {turns} turns are too few. Use at least {MIN_TURNS}.")
+        return self if self.smoke else Effort(turns, turn_ms)
 
 
-def contest(contenders: Contenders, turns: int = MIN_TURNS, turn_ms: float = 20) -> list[Result]:
-    """Time contenders in turns; once more if the turns of one differ by more than MAX_SPREAD.
-
-    Args:
-        contenders: What to call, by name.
-        turns: Turns of each contender.
-        turn_ms: About how long a turn lasts; it has at least one call.
-
-    Returns:
-        One result per contender, of the steadier of both measurements.
-    """
-    if turns < MIN_TURNS:
-        raise ValueError(f"contest: {turns} turns are too few. Use at least {MIN_TURNS}.")
-    calls = {name: _calls_per_turn(call, turn_ms) for name, call in contenders.items()}
-    results = _measure(contenders, calls, turns)
-    if _worst(results) > MAX_SPREAD:
-        again = _measure(contenders, calls, turns)
-        results = min(results, again, key=_worst)
-    return results
+SMOKE = Effort(turns=2, turn_ms=0, smoke=True)
+TakeTurn = Callable[[Call, int], float]
 
 
-def _worst(results: list[Result]) -> float:
-    return max(result.spread for result in results)
+def contest(contenders: Contenders, effort: Effort) -> Result:
+    """Time contenders in turns; once more if those of the raw one differ by over MAX_SPREAD."""
+    return measure(contenders, effort, _turn)
 
 
-def _calls_per_turn(call: Callable[[], object], turn_ms: float) -> int:
+def measure(contenders: Contenders, effort: Effort, turn: TakeTurn) -> Result:
+    """As ``contest``; ``turn`` makes a number of calls and returns microseconds per call."""
+    calls = {name: _calls_per_turn(call, effort.turn_ms, turn) for name, call in contenders.items()}
+    result = Result(_turns(contenders, calls, effort.turns, turn))
+    if result.spread > MAX_SPREAD and not effort.smoke:
+        again = Result(_turns(contenders, calls, effort.turns, turn))
+        steadier = min(result, again, key=lambda r: r.spread)
+        result = Result(steadier.turns, repeated=True)
+    return result
+
+
+def _calls_per_turn(call: Call, turn_ms: float, turn: TakeTurn) -> int:
     call()  # what the first call compiles is not timed
     calls = 1
-    while True:
-        took = _turn(call, calls) * calls / 1e3
-        if took >= turn_ms / 4:
-            return max(1, round(calls * turn_ms / took))
+    while (took := turn(call, calls) * calls / 1e3) < turn_ms / 4:
         calls *= 4
+    return max(1, round(calls * turn_ms / took))
 
 
-def _measure(contenders: Contenders, calls: dict[str, int], turns: int) -> list[Result]:
+def _turns(
+    contenders: Contenders, calls: dict[str, int], turns: int, turn: TakeTurn
+) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     for _ in range(turns):
         for name in order:
-            times[name].append(_turn(contenders[name], calls[name]))
+            times[name].append(turn(contenders[name], calls[name]))
         order.append(order.pop(0))  # nobody is always behind the same one
-    return [Result(name, times[name]) for name in contenders]
+    return times
 
 
-def _turn(call: Callable[[], object], calls: int) -> float:
-    """Return microseconds per call, of a turn that no other process interrupted if possible."""
+def _turn(call: Call, calls: int) -> float:
+    """Make calls that no other process interrupted, if possible."""
     repeat = range(calls)
     took = 0
     for _ in range(MAX_TRIES):
@@ -116,80 +143,32 @@ def _interruptions() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
-def table(results: list[Result]) -> str:
-    """Return a table of results; difference and ratio are against the first one, turn by turn."""
-    base = results[0]
-    lines = [
-        "| Contender | Median, us | Above the first, us | Ratio | Fastest turn, us | Spread |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    for r in results:
-        pairs = list(zip(r.times, base.times, strict=True))
-        above = "" if r is base else f"{statistics.median(t - b for t, b in pairs):.2f}"
-        ratio = "" if r is base else f"{statistics.median(t / b for t, b in pairs):.2f}"
-        lines.append(
-            f"| {r.name} | {r.median:.2f} | {above} | {ratio} | {min(r.times):.2f} "
-            f"| {r.spread:.2f} |"
-        )
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class Options:
+    """The command line of a benchmark file."""
+
+    effort: Effort
+    out: Path | None
 
 
-def save(name: str, title: str, text: str) -> None:
-    """Print the results of a benchmark file, and replace its section in docs/benchmarks.md.
+def options(description: str | None) -> Options:
+    """Read the command line, and prepare torch: one thread, equal random numbers."""
+    parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
+    parser.add_argument("--smoke", action="store_true", help="few turns of tiny sizes")
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    return Options(SMOKE if given.smoke else Effort(), given.out)
 
-    Args:
-        name: Name of the file, without ``.py``.
-        title: Heading of the section.
-        text: The results.
-    """
-    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    section = f"{start}\n## {title}\n\n{_circumstances(name)}\n\n{text}\n{end}"
-    print(f"{section}\n")
-    page = PAGE.read_text() if PAGE.exists() else _HEAD
-    pattern = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
-    if pattern.search(page):
-        page = pattern.sub(lambda _: section, page)
+
+def report(figures: list[Figure], out: Path | None) -> None:
+    """Print figures, or write them to a file."""
+    text = json.dumps(to_json(figures), indent=None if out else 1, ensure_ascii=False)
+    if out is None:
+        print(text)
     else:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    PAGE.write_text(page)
-
-
-_HEAD = f"""# Benchmarks
-
-<!-- The sections are written by the files in benchmarks/. -->
-Measured by `make bench`. The contenders of a table take turns in one process, {MIN_TURNS} turns
-each or more; a turn is a number of calls in a row, a figure is the median over the turns: of the
-time of one call, and of its difference and ratio to the first contender in the same turn. A turn in
-which another process took the core is taken again, {MAX_TRIES} times at most. *Spread* is the
-slowest turn over the fastest; when it is above {MAX_SPREAD} for one contender the whole table is
-measured once more and the steadier of both is shown. A large spread means that the machine was
-busy: the ratios and the fastest turns say more than the medians then. torch computes with one
-thread.
-"""
-
-
-def _circumstances(name: str) -> str:
-    import meshfuse
-
-    load = os.getloadavg()[0]
-    return "\n".join(
-        [
-            f"- Machine: {_cpu()}, {os.cpu_count()} cores, load {load:.1f} when it ended",
-            f"- Versions: meshfuse {meshfuse.__version__}, torch {torch.__version__}, "
-            f"Python {platform.python_version()}",
-            f"- Date: {datetime.now(UTC):%Y-%m-%d}",
-            f"- Command: `PYTHONPATH=python python benchmarks/{name}.py`",
-        ]
-    )
-
-
-def _cpu() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return platform.machine()
-    found = re.search(r"model name\s*:\s*(.*)", text)
-    return found.group(1) if found else platform.machine()
+        out.write_text(text + "\n")
 
 
 def note(text: str) -> None:
