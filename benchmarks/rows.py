@@ -135,5 +135,5 @@ ROWS = [
         *("15 growth", "growth of memory over 100,000 calls, 2 ranks", "nothing"),
         *(1, 0, Unit.BYTES_PER_CALL),
     ),
-    Row("also", "all-reduce of 4 KB, 4 ranks, 2 cores", "nothing", 1, 0.5, Unit.MILLISECONDS),
+    Row("also", "all-reduce of 4 KB, 4 ranks, 2 cores", "nothing", 1, 1, Unit.MILLISECONDS),
 ]

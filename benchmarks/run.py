@@ -13,6 +13,7 @@ import argparse
 import importlib.util
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from rows import Figure
 
 RESULTS = harness.ROOT / "benchmarks" / "results"
 JAX = harness.ROOT / ".venv-jax" / "bin" / "python"
-LIMIT = 400  # seconds for one of them
+LIMIT = 200  # seconds for one of them
 
 
 @dataclass(frozen=True)
@@ -57,20 +58,25 @@ def start(job: Job, arguments: list[str], out: Path) -> str:
     """Run a file, which writes ``out``; return why it failed, empty if it did not."""
     if job.ranks > 0 and importlib.util.find_spec("mpi4py") is None:
         return "the package mpi4py is not installed"
+    environment = {"OMP_NUM_THREADS": "1"} | ranks.environment()
+    if job.ranks > 0 and shutil.which(environment.get("MPIEXEC", "mpirun")) is None:
+        return "mpirun is not installed"
     program = [str(harness.ROOT / "benchmarks" / job.file), *arguments, "--out", str(out)]
     command = ranks.command(job.ranks, program) if job.ranks else [sys.executable, *program]
-    environment = {"OMP_NUM_THREADS": "1"} | ranks.environment()
     harness.note(" ".join([job.file, *arguments]) + (f" on {job.ranks} ranks" * (job.ranks > 0)))
+    run = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
-        run = subprocess.run(
-            command, env=environment, timeout=LIMIT, capture_output=True, text=True
-        )
+        printed, errors = run.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        return f"{job.file} took more than {LIMIT} s"
+        run.terminate()  # mpirun ends its ranks then
+        run.wait()
+        return f"{job.file} failed: it took more than {LIMIT} s"
     if run.returncode == 0:
         return ""
-    harness.note(run.stdout + run.stderr)
-    last = (run.stderr.strip() or "no message").splitlines()[-1].replace("|", "/")
+    harness.note(printed + errors)
+    last = (errors.strip() or "no message").splitlines()[-1].replace("|", "/")
     return f"{job.file} failed: {last}"
 
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from rows import ROWS, Figure, table, verdict  # noqa: E402
 
-LACKING = ("is not built", "is not installed", "no benchmark")
+LACKING = ("is not built", "is not installed", "no benchmark", "no gloo")
 
 
 def test_every_row_of_a_smoke_run_is_printed() -> None:
