@@ -30,7 +30,7 @@ expect() {
 
 for ranks in 2 4; do
   expect return 0 10 "" silent
-  expect exit3 3 10 "" silent
+  expect exit3 3 10 "of $ranks exited with status 3"
   expect skewed 0 15 "" silent
   expect kill nonzero 10 ""
   expect throw nonzero 10 "nobody catches this"

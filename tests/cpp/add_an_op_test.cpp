@@ -56,6 +56,24 @@ TEST_F(AddAnOp, DividedRowsAreSummedWhereTheyAre) {
   EXPECT_TRUE(at::allclose(outputs[1].at(0), expected.slice(0, 2, 4)));
 }
 
+TEST_F(AddAnOp, EachDeviceSquaresItsOneElementBeforeTheSum) {
+  TensorView* x = input();
+  TensorView* turned = transpose(x, 0, 1);  // its last axis, one element for each device
+  fusion->addOutput(squareSum(turned));
+  x->setDeviceMesh(DeviceMesh::createForNumDevices(4));
+  x->parallelize(0, ParallelType::DIDx);
+  const auto communicator = makeSimulatedCommunicator(4);
+  std::vector<std::vector<InputValue>> inputs;
+  for (int64_t device = 0; device < 4; ++device) {
+    inputs.push_back({data.slice(0, device, device + 1)});
+  }
+  const auto outputs = FusionExecutorCache(fusion).runAll(inputs, *communicator);
+  ASSERT_EQ(outputs.size(), 4U);
+  for (const auto& out : outputs) {
+    EXPECT_TRUE(at::allclose(out.at(0), data.square().sum(0)));
+  }
+}
+
 TEST_F(AddAnOp, IntegersAreRefused) {
   TensorView* x = input(DataType::Int);
   try {

@@ -381,6 +381,10 @@ TEST_P(Collectives, AllReduceOfAllTypesAndKinds) {
       Tensors in_out = localOf(in);
       group().allReduce(in_out, team(), kind);
       for (const at::Tensor& t : in_out) expectValues(t, reduceByTorch(in, kind));
+      Tensors mine = localOf(in), out = outputs({5, 7}, type);
+      group().allReduce(out, mine, team(), kind);
+      for (size_t i = 0; i < out.size(); ++i) EXPECT_TRUE(sameBits(out[i], in_out[i])) << i;
+      expectBits(mine, in);  // inputs are left alone
     }
 }
 
@@ -412,6 +416,9 @@ TEST_P(Collectives, LongReductionsInRounds) {
     Tensors in_out = localOf(in), mine = localOf(in), out = outputs({23'003, 3}, type);
     group().allReduce(in_out, team(), ReduceKind::Sum);
     expectBits(in_out, Tensors(in.size(), whole));
+    Tensors apart = outputs({23'003 * n(), 3}, type);
+    group().allReduce(apart, mine, team(), ReduceKind::Sum);
+    expectBits(apart, Tensors(in.size(), whole));
     group().reduceScatter(out, mine, team(), ReduceKind::Sum);
     expectBits(out, chunksOf({whole}, n())[0]);
     Tensors at_root = rootOf(at::zeros(whole.sizes(), whole.scalar_type()), 0);

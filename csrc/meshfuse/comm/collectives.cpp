@@ -203,6 +203,20 @@ std::vector<int64_t> Communicator::localMembers(const Team& team) const {
   return places;
 }
 
+void Communicator::allReduce(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind) {
+  constexpr std::string_view kWhat = "allReduce";
+  beginCall(kWhat, team, size());
+  const std::vector<int64_t> local = localMembers(team);
+  if (local.empty()) return skipCall(kWhat);
+  checkNumber(kWhat, "out", out, local.size());
+  checkNumber(kWhat, "in", in, local.size());
+  checkFit(kWhat, out, in, 1, 1);
+  checkReducible(kWhat, in[0].scalar_type(), kind);
+  if (team.size() == 1) copyAll(out, in);
+  if (team.size() == 1 || in[0].nbytes() == 0) return skipCall(kWhat);
+  runAllReduce({kWhat, team, local, out, in}, kind);
+}
+
 void Communicator::allReduce(LocalTensors in_out, const Team& team, ReduceKind kind) {
   constexpr std::string_view kWhat = "allReduce";
   beginCall(kWhat, team, size());

@@ -83,7 +83,9 @@ class Communicator {
   // integers and Bool, Min and Max not for complex, Avg not for integers and Bool (Error). A team
   // of one gets its input as it is, and no message.
 
-  /// in_out = reduction over the team of in_out.
+  /// out = reduction over the team of in.
+  void allReduce(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind);
+  /// in_out = reduction over the team of in_out. Other ranks may use either form.
   void allReduce(LocalTensors in_out, const Team& team, ReduceKind kind);
   /// out = the `in` of all members, one after the other (along dim 0).
   void allGather(LocalTensors out, LocalTensors in, const Team& team);

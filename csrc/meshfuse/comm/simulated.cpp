@@ -74,7 +74,7 @@ void SimulatedCommunicator::runBroadcast(const CollectiveCall& call, int64_t roo
 
 void SimulatedCommunicator::runAllReduce(const CollectiveCall& call, ReduceKind kind) {
   reduceAll(bytes(call.out[0]), call, 0, call.in[0].numel(), kind);
-  runBroadcast(call, 0);
+  runBroadcast({call.what, call.team, call.local, call.out, call.out}, 0);
 }
 
 void SimulatedCommunicator::runReduceScatter(const CollectiveCall& call, ReduceKind kind) {

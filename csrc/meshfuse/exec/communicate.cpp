@@ -164,16 +164,26 @@ class TeamRun {
   at::Tensor partial(const at::Tensor& t) const { return t.squeeze(step_.partial_axis); }
 
   void allReduce() {
-    auto data = each([&](const Participant& m) {
-      // A dense buffer in the wanted layout: all members have the same one.
-      at::Tensor out = emptyLike(*m.want, m.operand.options());
-      out.copy_(partial(m.operand));
-      return out;
-    });
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& t : data) flat.push_back(t.as_strided({t.numel()}, {1}));
-    comm_.allReduce(flat, team_, step_.info.reduce);
-    give(data, [](const at::Tensor& t, const Participant&) { return t; });
+    // Dense buffers in the wanted layout: all members have the same one.
+    auto out = each([](const Participant& m) { return emptyLike(*m.want, m.operand.options()); });
+    auto in = each([&](const Participant& m) { return partial(m.operand); });
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (!sameInMemory(in[i], out[i])) in[i] = at::empty_like(out[i]).copy_(in[i]);
+      members_[i]->result = out[i];
+      out[i] = flat(out[i]);
+      in[i] = flat(in[i]);
+    }
+    comm_.allReduce(out, in, team_, step_.info.reduce);
+  }
+  /// A dense tensor as a row of its elements in the order of its memory.
+  static at::Tensor flat(const at::Tensor& t) { return t.as_strided({t.numel()}, {1}); }
+  /// Whether equal places in memory hold the same element; `dense` is dense.
+  static bool sameInMemory(const at::Tensor& t, const at::Tensor& dense) {
+    if (t.sizes() != dense.sizes() || t.is_conj() || t.is_neg()) return false;
+    for (int64_t i = 0; i < t.dim(); ++i) {
+      if (t.size(i) > 1 && t.stride(i) != dense.stride(i)) return false;
+    }
+    return true;
   }
 
   void reduceScatter() {

@@ -9,11 +9,26 @@
 namespace meshfuse {
 namespace {
 
+/// Whether each device has one element of the factor: the factor itself is on the mesh, or the
+/// outer half of a split that leaves one element to the inner half.
+bool hasOneEach(const Expr* expr, const FactorSplit& split) {
+  if (split.key.size() == 2) return true;
+  if (split.path.size() != 1 || split.factors.size() != 1 || !split.path[0].outer_half)
+    return false;
+  const ScalarPool& pool = expr->output(0)->fusion()->scalars();
+  const PathStep& step = split.path[0];
+  const auto extent = pool.constInt(expr->factors().factor(split.factors[0]).extent);
+  return pool.constInt(step.factor) == (step.inner_split ? 1 : extent);
+}
+
 /// The only axis that is summed is the device axis itself: a finished partial result.
 bool sumsDevices(const Expr* expr, const OperandProjection& in) {
-  return in.split && in.split->key.size() == 2 &&
-         expr->factors().factor(in.split->factors[0]).kind == FactorKind::Reduction &&
-         std::ranges::count_if(expr->output(0)->getLoopDomain(), &IterDomain::isReduction) == 1;
+  if (!in.split || !combinesPartials(expr) || !hasOneEach(expr, *in.split)) return false;
+  const ScalarPool& pool = expr->output(0)->fusion()->scalars();
+  return expr->factors().factor(in.split->factors[0]).kind == FactorKind::Reduction &&
+         std::ranges::count_if(expr->output(0)->getLoopDomain(), [&](const IterDomain* id) {
+           return id->isReduction() && pool.constInt(id->extent()) != 1;
+         }) == 1;
 }
 
 bool isPartialState(const Expr* expr, const OperandProjection& in, const OperandProjection& out) {
@@ -105,6 +120,11 @@ int64_t bitsOf(DataType type) {
 bool hasSeveralDevices(const TensorView* tv, ParallelType p) {
   return tv->hasDeviceMesh() && tv->getDeviceMesh().hasParallelType(p) &&
          tv->getDeviceMesh().size(p) > 1;
+}
+
+bool combinesPartials(const Expr* expr) {
+  return expr->op().name() == name(expr->op().reduceKind()) &&
+         expr->input(0)->dtype() == expr->output(0)->dtype();
 }
 
 std::optional<CommunicationInfo> getCommunicationInfo(const Expr* expr) {

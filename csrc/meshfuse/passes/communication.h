@@ -32,6 +32,10 @@ struct CommunicationInfo {
   bool between_meshes = false;
 };
 
+/// Whether applying the operation to its own partial results finishes them, in the same type: then
+/// each device need not compute anything before the communication.
+bool combinesPartials(const Expr* expr);
+
 /// The communication that this operation is; nullopt when it is local or not one communication.
 std::optional<CommunicationInfo> getCommunicationInfo(const Expr* expr);
 

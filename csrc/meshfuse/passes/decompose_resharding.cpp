@@ -199,9 +199,11 @@ class Decomposer {
     }
     for (const ParallelType p : kDeviceTypes) {
       const AxisChoice& choice = alignment.on(p);
-      if (choice.kind == AxisChoice::Partial) requestReduction(expr, out, choice, p);
+      if (choice.kind != AxisChoice::Partial) continue;
+      leaveWork(expr, out, p);
+      requestReduction(expr, out, choice, p);
     }
-    while (true) {
+    while (!getCommunicationInfo(out->definition())) {
       const std::vector<int64_t> inner = reductionsBesideOneDevice(out);
       if (inner.empty()) break;
       TensorView* partial = out->rfactor(inner);
@@ -233,6 +235,15 @@ class Decomposer {
     if (!serial.empty()) return serial;
     if (device.size() > 1) return {device.back()};
     return {};
+  }
+
+  /// Where the reduced axis itself is on the mesh and the operation is more than a sum of partial
+  /// results: takes it off, to be split into the devices and an inner half that the operation
+  /// reduces first.
+  static void leaveWork(const Expr* expr, TensorView* out, ParallelType p) {
+    const auto device = reducedAxis(out, p);
+    if (!device || combinesPartials(expr) || out->domain().definition(*device) != nullptr) return;
+    out->domain().parallelize(*device, ParallelType::Serial);
   }
 
   void requestReduction(Expr* expr, TensorView* out, const AxisChoice& choice, ParallelType p) {

@@ -8,7 +8,7 @@ import torch
 from programs import dtype_of, place, ramp, shard
 
 import meshfuse
-from meshfuse import FusionDefinition
+from meshfuse import FusionDefinition, ParallelType
 
 COMPUTE = {"sum": torch.sum, "prod": torch.prod, "max": torch.amax, "min": torch.amin}
 
@@ -39,6 +39,42 @@ def test_reduction_over_ranks(mesh_env, op, scatter, dtype):
     (got,) = mesh_env.run(fd, [x])
     want = COMPUTE[op](x, 0)
     assert got.dtype == want.dtype and torch.equal(got, want)
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["axis", "split"])
+@pytest.mark.parametrize(
+    ("given", "result"), [(torch.int32, torch.int64), (torch.float32, torch.float64)], ids=str
+)
+def test_sums_of_one_element_each_are_in_the_type_of_the_result(mesh_env, split, given, result):
+    """Each device widens its element before the all-reduce, however the axis is put on the mesh."""
+    d = mesh_env.size
+    x = torch.full((d, 3), 2**30 + 1, dtype=torch.int32).to(given)
+    x[0] += 64
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([d, 3], dtype=dtype_of(x))
+        fd.add_output(fd.ops.sum(t, [0], dtype=dtype_of(torch.empty(0, dtype=result))))
+        place(mesh_env.mesh, t)
+        if split:
+            shard(t, 0, d)
+        else:
+            t.axis(0).parallelize(ParallelType.mesh_x)
+    (got,) = mesh_env.run(fd, [x])
+    want = x.sum(0, dtype=result)
+    assert got.dtype == want.dtype and torch.equal(got, want)
+
+
+def test_one_element_each_is_sent_as_it_is(mesh_env):
+    """No local sum where there is nothing to add up before the all-reduce."""
+    d = mesh_env.size
+    x = ramp(d, 3)
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([d, 3])
+        fd.add_output(fd.ops.sum(t, [0]))
+        place(mesh_env.mesh, t)
+        shard(t, 0, d)
+    (got,) = mesh_env.run(fd, [x])
+    assert torch.equal(got, x.sum(0))
+    assert fd._executor().plan().count("step ") == 1
 
 
 @pytest.mark.parametrize("op", ["max", "min"])
