@@ -21,12 +21,20 @@ bool hasOneEach(const Expr* expr, const FactorSplit& split) {
   return pool.constInt(step.factor) == (step.inner_split ? 1 : extent);
 }
 
-/// The only axis that is summed is the device axis itself: a finished partial result.
+int64_t dimensions(const TensorView* tv) {
+  return std::ssize(tv->domain().withoutReductions(tv->domain().logical()));
+}
+
+/// The only axis that is summed is the device axis itself: a finished partial result. The other half
+/// of a split of that axis leaves nothing to sum if it holds a single element. Another axis of the
+/// operand is local work even with one element, as its dimension has to go.
 bool sumsDevices(const Expr* expr, const OperandProjection& in) {
   if (!in.split || !combinesPartials(expr) || !hasOneEach(expr, *in.split)) return false;
-  const ScalarPool& pool = expr->output(0)->fusion()->scalars();
+  const TensorView* out = expr->output(0);
+  const ScalarPool& pool = out->fusion()->scalars();
   return expr->factors().factor(in.split->factors[0]).kind == FactorKind::Reduction &&
-         std::ranges::count_if(expr->output(0)->getLoopDomain(), [&](const IterDomain* id) {
+         dimensions(expr->input(0)) == dimensions(out) + 1 &&
+         std::ranges::count_if(out->getLoopDomain(), [&](const IterDomain* id) {
            return id->isReduction() && pool.constInt(id->extent()) != 1;
          }) == 1;
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from programs import dtype_of, place, ramp, shard
 
 import meshfuse
 from meshfuse import FusionDefinition, ParallelType
+from programs import dtype_of, place, ramp, shard
 
 COMPUTE = {"sum": torch.sum, "prod": torch.prod, "max": torch.amax, "min": torch.amin}
 
@@ -75,6 +75,24 @@ def test_one_element_each_is_sent_as_it_is(mesh_env):
     (got,) = mesh_env.run(fd, [x])
     assert torch.equal(got, x.sum(0))
     assert fd._executor().plan().count("step ") == 1
+
+
+@pytest.mark.parametrize("scatter", [False, True], ids=["all-reduce", "reduce-scatter"])
+@pytest.mark.parametrize("others", [[1, 4], [1, 1]], ids=str)
+def test_another_reduced_axis_of_one_element(mesh_env, others, scatter):
+    """Its dimension goes by a local sum, before what is left is combined over the devices."""
+    d = mesh_env.size
+    x = ramp(d, *others, d)
+    with FusionDefinition() as fd:
+        t = fd.define_tensor(list(x.shape))
+        out = fd.ops.sum(t, [0, 1, 2])
+        fd.add_output(out)
+        place(mesh_env.mesh, t, out)
+        shard(t, 0, d)
+        if scatter:
+            shard(out, -1, d)  # a reduced axis known to hold one element is none of its loop axes
+    (got,) = mesh_env.run(fd, [x])
+    assert torch.equal(got, x.sum([0, 1, 2]))
 
 
 @pytest.mark.parametrize("op", ["max", "min"])
