@@ -25,9 +25,9 @@ int64_t dimensions(const TensorView* tv) {
   return std::ssize(tv->domain().withoutReductions(tv->domain().logical()));
 }
 
-/// The only axis that is summed is the device axis itself: a finished partial result. The other half
-/// of a split of that axis leaves nothing to sum if it holds a single element. Another axis of the
-/// operand is local work even with one element, as its dimension has to go.
+/// The only axis that is summed is the device axis itself: a finished partial result. The other
+/// half of a split of that axis leaves nothing to sum if it holds a single element. Another axis of
+/// the operand is local work even with one element, as its dimension has to go.
 bool sumsDevices(const Expr* expr, const OperandProjection& in) {
   if (!in.split || !combinesPartials(expr) || !hasOneEach(expr, *in.split)) return false;
   const TensorView* out = expr->output(0);
