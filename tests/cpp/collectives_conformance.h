@@ -429,6 +429,65 @@ TEST_P(Collectives, LongReductionsInRounds) {
   }
 }
 
+TEST_P(Collectives, PostedCallsEndWithTheLast) {
+  // Whole numbers of a member, different in every call.
+  const auto term = [](int64_t member, int64_t size, int64_t call) {
+    return at::arange(size, at::kFloat).add(static_cast<double>(member * 7 + call));
+  };
+  struct Results {
+    int64_t size;
+    Tensors reduced, gathered, scattered, given;
+  };
+  std::vector<Results> all;
+  Posted last;
+  const auto keepLast = [&](Posted posted) {
+    if (posted) last = std::move(posted);
+  };
+  for (const int64_t size : {int64_t{1}, int64_t{1000}, int64_t{300'000}}) {
+    if (size > 1000 && !GetParam().long_messages) continue;
+    const auto call = static_cast<int64_t>(all.size());
+    Tensors terms, wide, sums, wholes, parts, given;
+    for (int64_t i = 0; i < n(); ++i) {
+      terms.push_back(term(i, size, call));
+      wide.push_back(term(i, size * n(), call));
+      sums.push_back(at::empty({size}));
+      wholes.push_back(at::empty({size * n()}));
+      parts.push_back(at::empty({size}));
+      given.push_back(i == n() - 1 ? terms.back() : at::empty({size}));
+    }
+    Results& r = all.emplace_back(
+        Results{size, localOf(sums), localOf(wholes), localOf(parts), localOf(given)});
+    Tensors in = localOf(terms), wide_in = localOf(wide);
+    Posted reduced, gathered, scattered, broadcast;
+    group().allReduce(r.reduced, in, team(), ReduceKind::Sum, &reduced);
+    group().allGather(r.gathered, in, team(), &gathered);
+    group().reduceScatter(r.scattered, wide_in, team(), ReduceKind::Max, &scattered);
+    group().broadcast(r.given, n() - 1, team(), &broadcast);
+    for (Posted* posted : {&reduced, &gathered, &scattered, &broadcast})
+      keepLast(std::move(*posted));
+  }
+  if (last) last->wait();
+  for (size_t call = 0; call < all.size(); ++call) {
+    const Results& r = all[call];
+    Tensors terms, wide;
+    for (int64_t i = 0; i < n(); ++i) {
+      terms.push_back(term(i, r.size, static_cast<int64_t>(call)));
+      wide.push_back(term(i, r.size * n(), static_cast<int64_t>(call)));
+    }
+    size_t local = 0;
+    for (int64_t i = 0; i < n(); ++i) {
+      if (!isLocal(i)) continue;
+      EXPECT_TRUE(sameBits(r.reduced[local], reduceByTorch(terms, ReduceKind::Sum)));
+      EXPECT_TRUE(sameBits(r.gathered[local], at::cat(terms)));
+      EXPECT_TRUE(sameBits(
+          r.scattered[local],
+          reduceByTorch(wide, ReduceKind::Max).narrow(0, i * r.size, r.size).contiguous()));
+      EXPECT_TRUE(sameBits(r.given[local], terms.back()));
+      ++local;
+    }
+  }
+}
+
 TEST_P(Collectives, SumsRoundOnceInFloat32) {
   if (n() < 2) GTEST_SKIP() << "needs two terms";
   const double inf = std::numeric_limits<double>::infinity();

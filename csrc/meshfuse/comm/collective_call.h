@@ -13,6 +13,7 @@ struct CollectiveCall {
   const Team& team;
   std::span<const int64_t> local;  // places in the team of its local members, ascending
   LocalTensors out, in;
+  Posted* posted = nullptr;  // where the rest of a call goes that need not end yet
 };
 
 /// Bytes that one rank gives to another, or to itself.

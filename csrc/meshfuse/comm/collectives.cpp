@@ -203,7 +203,8 @@ std::vector<int64_t> Communicator::localMembers(const Team& team) const {
   return places;
 }
 
-void Communicator::allReduce(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind) {
+void Communicator::allReduce(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind,
+                             Posted* posted) {
   constexpr std::string_view kWhat = "allReduce";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
@@ -214,10 +215,11 @@ void Communicator::allReduce(LocalTensors out, LocalTensors in, const Team& team
   checkReducible(kWhat, in[0].scalar_type(), kind);
   if (team.size() == 1) copyAll(out, in);
   if (team.size() == 1 || in[0].nbytes() == 0) return skipCall(kWhat);
-  runAllReduce({kWhat, team, local, out, in}, kind);
+  runAllReduce({kWhat, team, local, out, in, posted}, kind);
 }
 
-void Communicator::allReduce(LocalTensors in_out, const Team& team, ReduceKind kind) {
+void Communicator::allReduce(LocalTensors in_out, const Team& team, ReduceKind kind,
+                             Posted* posted) {
   constexpr std::string_view kWhat = "allReduce";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
@@ -226,10 +228,10 @@ void Communicator::allReduce(LocalTensors in_out, const Team& team, ReduceKind k
   checkAlike(kWhat, "in_out", in_out);
   checkReducible(kWhat, in_out[0].scalar_type(), kind);
   if (team.size() == 1 || in_out[0].nbytes() == 0) return skipCall(kWhat);
-  runAllReduce({kWhat, team, local, in_out, in_out}, kind);
+  runAllReduce({kWhat, team, local, in_out, in_out, posted}, kind);
 }
 
-void Communicator::allGather(LocalTensors out, LocalTensors in, const Team& team) {
+void Communicator::allGather(LocalTensors out, LocalTensors in, const Team& team, Posted* posted) {
   constexpr std::string_view kWhat = "allGather";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
@@ -240,7 +242,7 @@ void Communicator::allGather(LocalTensors out, LocalTensors in, const Team& team
   checkChunks(kWhat, "out", out, team.size());
   if (team.size() == 1) copyAll(out, in);
   if (team.size() == 1 || in[0].nbytes() == 0) return skipCall(kWhat);
-  const CollectiveCall call{kWhat, team, local, out, in};
+  const CollectiveCall call{kWhat, team, local, out, in, posted};
   const int64_t bytes = bytesOf(in[0]);
   Transfers moves(call, local, local);
   for (int64_t from = 0; from < team.size(); ++from)
@@ -249,7 +251,7 @@ void Communicator::allGather(LocalTensors out, LocalTensors in, const Team& team
 }
 
 void Communicator::reduceScatter(LocalTensors out, LocalTensors in, const Team& team,
-                                 ReduceKind kind) {
+                                 ReduceKind kind, Posted* posted) {
   constexpr std::string_view kWhat = "reduceScatter";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
@@ -261,10 +263,10 @@ void Communicator::reduceScatter(LocalTensors out, LocalTensors in, const Team& 
   checkReducible(kWhat, in[0].scalar_type(), kind);
   if (team.size() == 1) copyAll(out, in);
   if (team.size() == 1 || in[0].nbytes() == 0) return skipCall(kWhat);
-  runReduceScatter({kWhat, team, local, out, in}, kind);
+  runReduceScatter({kWhat, team, local, out, in, posted}, kind);
 }
 
-void Communicator::allToAll(LocalTensors out, LocalTensors in, const Team& team) {
+void Communicator::allToAll(LocalTensors out, LocalTensors in, const Team& team, Posted* posted) {
   constexpr std::string_view kWhat = "allToAll";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
@@ -275,7 +277,7 @@ void Communicator::allToAll(LocalTensors out, LocalTensors in, const Team& team)
   checkChunks(kWhat, "in", in, team.size());
   if (team.size() == 1) copyAll(out, in);
   if (team.size() == 1 || in[0].nbytes() == 0) return skipCall(kWhat);
-  const CollectiveCall call{kWhat, team, local, out, in};
+  const CollectiveCall call{kWhat, team, local, out, in, posted};
   const int64_t bytes = bytesOf(in[0]) / team.size();
   Transfers moves(call, local, local);
   for (int64_t from = 0; from < team.size(); ++from)
@@ -284,7 +286,7 @@ void Communicator::allToAll(LocalTensors out, LocalTensors in, const Team& team)
   runTransfers(call, moves.all());
 }
 
-void Communicator::broadcast(LocalTensors in_out, int64_t root, const Team& team) {
+void Communicator::broadcast(LocalTensors in_out, int64_t root, const Team& team, Posted* posted) {
   constexpr std::string_view kWhat = "broadcast";
   beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
@@ -293,10 +295,11 @@ void Communicator::broadcast(LocalTensors in_out, int64_t root, const Team& team
   checkNumber(kWhat, "in_out", in_out, local.size());
   checkAlike(kWhat, "in_out", in_out);
   if (team.size() == 1 || in_out[0].nbytes() == 0) return skipCall(kWhat);
-  runBroadcast({kWhat, team, local, in_out, in_out}, root);
+  runBroadcast({kWhat, team, local, in_out, in_out, posted}, root);
 }
 
-void Communicator::gather(LocalTensors out, LocalTensors in, int64_t root, const Team& team) {
+void Communicator::gather(LocalTensors out, LocalTensors in, int64_t root, const Team& team,
+                          Posted* posted) {
   constexpr std::string_view kWhat = "gather";
   beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
@@ -309,14 +312,15 @@ void Communicator::gather(LocalTensors out, LocalTensors in, int64_t root, const
   checkChunks(kWhat, "out", out, team.size());
   if (team.size() == 1) copyAll(out, in);
   if (team.size() == 1 || in[0].nbytes() == 0) return skipCall(kWhat);
-  const CollectiveCall call{kWhat, team, local, out, in};
+  const CollectiveCall call{kWhat, team, local, out, in, posted};
   const int64_t bytes = bytesOf(in[0]);
   Transfers moves(call, at_root, local);
   for (int64_t from = 0; from < team.size(); ++from) moves.add(from, 0, root, from * bytes, bytes);
   runTransfers(call, moves.all());
 }
 
-void Communicator::scatter(LocalTensors out, LocalTensors in, int64_t root, const Team& team) {
+void Communicator::scatter(LocalTensors out, LocalTensors in, int64_t root, const Team& team,
+                           Posted* posted) {
   constexpr std::string_view kWhat = "scatter";
   beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
@@ -329,7 +333,7 @@ void Communicator::scatter(LocalTensors out, LocalTensors in, int64_t root, cons
   checkChunks(kWhat, "in", in, team.size());
   if (team.size() == 1) copyAll(out, in);
   if (team.size() == 1 || out[0].nbytes() == 0) return skipCall(kWhat);
-  const CollectiveCall call{kWhat, team, local, out, in};
+  const CollectiveCall call{kWhat, team, local, out, in, posted};
   const int64_t bytes = bytesOf(out[0]);
   Transfers moves(call, local, at_root);
   for (int64_t to = 0; to < team.size(); ++to) moves.add(root, to * bytes, to, 0, bytes);
@@ -337,7 +341,7 @@ void Communicator::scatter(LocalTensors out, LocalTensors in, int64_t root, cons
 }
 
 void Communicator::reduce(LocalTensors out, LocalTensors in, int64_t root, const Team& team,
-                          ReduceKind kind) {
+                          ReduceKind kind, Posted* posted) {
   constexpr std::string_view kWhat = "reduce";
   beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
@@ -349,11 +353,11 @@ void Communicator::reduce(LocalTensors out, LocalTensors in, int64_t root, const
   checkReducible(kWhat, in[0].scalar_type(), kind);
   if (team.size() == 1) copyAll(out, in);
   if (team.size() == 1 || in[0].nbytes() == 0) return skipCall(kWhat);
-  runReduce({kWhat, team, local, out, in}, root, kind);
+  runReduce({kWhat, team, local, out, in, posted}, root, kind);
 }
 
-void Communicator::sendRecv(LocalTensors out, LocalTensors in,
-                            std::span<const SendRecvPair> pairs) {
+void Communicator::sendRecv(LocalTensors out, LocalTensors in, std::span<const SendRecvPair> pairs,
+                            Posted* posted) {
   constexpr std::string_view kWhat = "sendRecv";
   const auto is_local = [&](int64_t d) {
     return std::ranges::find(localRanks(), d) != localRanks().end();
@@ -396,7 +400,7 @@ void Communicator::sendRecv(LocalTensors out, LocalTensors in,
     if (!needs_others) std::memcpy(m.target, m.source, static_cast<size_t>(m.bytes));
   if (!needs_others) return skipCall(kWhat);
   const std::vector<int64_t> local = localMembers(team);
-  runTransfers({kWhat, team, local, out, in}, moves);
+  runTransfers({kWhat, team, local, out, in, posted}, moves);
 }
 
 }  // namespace meshfuse

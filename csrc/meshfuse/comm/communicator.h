@@ -36,6 +36,17 @@ struct SendRecvPair {
 /// none, where a process has one rank; those of all devices on a simulated mesh.
 using LocalTensors = std::span<at::Tensor>;
 
+/// A collective that has begun: its first messages are on their way.
+class Work {
+ public:
+  virtual ~Work() = default;
+  /// Ends the collective, and those posted before it: results are there, and what was sent may
+  /// change. Throws like a collective.
+  virtual void wait() = 0;
+};
+/// nullptr: there is nothing to wait for.
+using Posted = std::unique_ptr<Work>;
+
 struct CollectiveCall;
 struct Transfer;
 class Proposal;
@@ -82,29 +93,41 @@ class Communicator {
   // Or, Prod and Min are And. Min and Max give NaN where a term is NaN. And, Or and Xor are for
   // integers and Bool, Min and Max not for complex, Avg not for integers and Bool (Error). A team
   // of one gets its input as it is, and no message.
+  //
+  // With `posted`, a call need not wait for the others: it may return when its first messages are
+  // on their way, and sets *posted to what is left to do. Until then its tensors, which it keeps
+  // alive, must not be touched. Calls end in the order in which they began: waiting for one ends
+  // all those before it, and so does a call without `posted`. Every posted call must be waited for,
+  // directly or through a later one, before its rank ends the execution.
 
   /// out = reduction over the team of in.
-  void allReduce(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind);
+  void allReduce(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind,
+                 Posted* posted = nullptr);
   /// in_out = reduction over the team of in_out. Other ranks may use either form.
-  void allReduce(LocalTensors in_out, const Team& team, ReduceKind kind);
+  void allReduce(LocalTensors in_out, const Team& team, ReduceKind kind, Posted* posted = nullptr);
   /// out = the `in` of all members, one after the other (along dim 0).
-  void allGather(LocalTensors out, LocalTensors in, const Team& team);
+  void allGather(LocalTensors out, LocalTensors in, const Team& team, Posted* posted = nullptr);
   /// out = this member's chunk (along dim 0) of the reduction over the team of `in`.
-  void reduceScatter(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind);
+  void reduceScatter(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind,
+                     Posted* posted = nullptr);
   /// Chunk i of `out` = what member i has as its chunk for this member (along dim 0).
-  void allToAll(LocalTensors out, LocalTensors in, const Team& team);
+  void allToAll(LocalTensors out, LocalTensors in, const Team& team, Posted* posted = nullptr);
   /// in_out = that of the member at place `root` of the team.
-  void broadcast(LocalTensors in_out, int64_t root, const Team& team);
+  void broadcast(LocalTensors in_out, int64_t root, const Team& team, Posted* posted = nullptr);
   /// As allGather, at the root only: the others have no `out`.
-  void gather(LocalTensors out, LocalTensors in, int64_t root, const Team& team);
+  void gather(LocalTensors out, LocalTensors in, int64_t root, const Team& team,
+              Posted* posted = nullptr);
   /// out = this member's chunk (along dim 0) of the root's `in`: the others have no `in`.
-  void scatter(LocalTensors out, LocalTensors in, int64_t root, const Team& team);
+  void scatter(LocalTensors out, LocalTensors in, int64_t root, const Team& team,
+               Posted* posted = nullptr);
   /// As allReduce, into the `out` of the root: the others have none.
-  void reduce(LocalTensors out, LocalTensors in, int64_t root, const Team& team, ReduceKind kind);
+  void reduce(LocalTensors out, LocalTensors in, int64_t root, const Team& team, ReduceKind kind,
+              Posted* posted = nullptr);
   /// Sends several messages at once. `in` has a tensor per pair that a local rank sends, `out` one
   /// per pair that a local rank receives, in the order of the pairs; each pair has its own size and
   /// data type.
-  void sendRecv(LocalTensors out, LocalTensors in, std::span<const SendRecvPair> pairs);
+  void sendRecv(LocalTensors out, LocalTensors in, std::span<const SendRecvPair> pairs,
+                Posted* posted = nullptr);
 
   /// Tells the other ranks, without waiting for them, that this rank failed. Ranks that wait then
   /// throw PeerError with the reason.

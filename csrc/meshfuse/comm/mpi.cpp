@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The plugin libmeshfuse_mpi.so. A rank that waits polls three things: the collective itself, what
 // other ranks tell (mpi_control.h), and the clock, so that it never waits for a rank that is gone.
-#include <meshfuse/comm/mpi_communicator.h>
+#include <meshfuse/comm/mpi_job.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
+
+#include <ATen/core/Tensor.h>
 
 namespace meshfuse {
 namespace {
@@ -80,6 +82,8 @@ MpiCommunicator::MpiCommunicator()
   checkMpi(MPI_Comm_free(&node), "MPI_Comm_free");
 }
 
+MpiCommunicator::~MpiCommunicator() = default;
+
 // --- Collective calls ----------------------------------------------------------------------------
 
 void MpiCommunicator::barrier() {
@@ -104,12 +108,15 @@ void MpiCommunicator::skipCall(std::string_view what) {
   const auto turn = takeTurn(turn_, what);
   const std::lock_guard lock(mutex_);
   checkUsable(what);
-  completed_ = ++calls_;
+  ++calls_;
+  if (ownsExecution()) ++calls_of_execution_;
+  if (jobs_.empty()) completed_ = calls_;
 }
 
 void MpiCommunicator::runCall(std::string_view what, const Team* team,
                               const std::function<void(int64_t)>& body) {
   const auto turn = takeTurn(turn_, what);
+  finishJobs(calls_);
   const int64_t call = beginCall(what, team);
   tellIfStopped(what, call, [&] { body(call); });
   const std::lock_guard lock(mutex_);
@@ -144,15 +151,19 @@ std::unique_lock<std::timed_mutex> MpiCommunicator::takeTurn(std::timed_mutex& m
 int64_t MpiCommunicator::beginCall(std::string_view what, const Team* team) {
   const std::lock_guard lock(mutex_);
   checkUsable(what);
-  awaited_.assign(team != nullptr ? static_cast<size_t>(size_) : 0, false);
-  if (team != nullptr)
-    for (const int64_t d : team->devices) awaited_[static_cast<size_t>(d)] = true;
+  await(team);
   control_.poll();
   control_.poll();  // twice: the first may only have moved MPI on, without seeing what that brought
   const int64_t call = calls_ + 1;
   throwIfPeerGone(what, call);
   if (someoneWaitsIn(call)) announceWaiting(what, call);
   return calls_ = call;
+}
+
+void MpiCommunicator::await(const Team* team) {
+  awaited_.assign(team != nullptr ? static_cast<size_t>(size_) : 0, false);
+  if (team != nullptr)
+    for (const int64_t d : team->devices) awaited_[static_cast<size_t>(d)] = true;
 }
 
 void MpiCommunicator::wait(const std::function<bool()>& done, std::string_view what, int64_t call,

@@ -2,8 +2,7 @@
 // Collectives as messages between pairs of ranks. MPI's own are not used: they add in the type of
 // the message and in an order of their choice, and making a communicator for a team blocks without
 // looking whether its members are still there.
-#include <meshfuse/comm/collective_call.h>
-#include <meshfuse/comm/mpi_communicator.h>
+#include <meshfuse/comm/mpi_job.h>
 #include <meshfuse/comm/reduction.h>
 
 #include <algorithm>
@@ -20,151 +19,6 @@ constexpr int64_t kShortReduction = 64 << 10;  // bytes that a rank receives
 constexpr int64_t kShortBroadcast = 64 << 10;
 // What a member reduces in one round. Rounds overlap, and their memory stays in the cache.
 constexpr int64_t kRoundBytes = 256 << 10;
-// Polling is work while messages are copied through shared memory: at least this fast.
-constexpr double kSlowestBytesPerSecond = 200e6;
-
-int tagOf(std::string_view what) {
-  constexpr std::array<std::string_view, 9> kNames = {"allReduce", "allGather", "reduceScatter",
-                                                      "allToAll",  "broadcast", "gather",
-                                                      "scatter",   "reduce",    "sendRecv"};
-  return static_cast<int>(std::ranges::find(kNames, what) - kNames.begin()) + 1;
-}
-
-}  // namespace
-
-/// The messages of one collective call on this rank, and the memory that they use.
-class MpiCommunicator::Messages {
- public:
-  /// Messages that are waited for together.
-  struct Batch {
-    std::vector<MPI_Request> requests;
-    std::vector<std::pair<int, int>> expected;  // per request: sender and size; {-1, 0} of a send
-    std::vector<MPI_Status> statuses;
-    int64_t bytes = 0;
-  };
-
-  Messages(MpiCommunicator& group, const CollectiveCall& call, int64_t number)
-      : group_(group), call_(call), number_(number), tag_(tagOf(call.what)) {}
-  ~Messages();
-  Messages(const Messages&) = delete;
-  Messages& operator=(const Messages&) = delete;
-
-  int64_t device(int64_t place) const { return call_.team.devices[static_cast<size_t>(place)]; }
-  void send(Batch& batch, int64_t to, const std::byte* from, int64_t bytes);
-  void receive(Batch& batch, int64_t from, std::byte* to, int64_t bytes);
-  /// Waits for the messages of `batch`, which is empty then.
-  void wait(Batch& batch);
-  /// Memory for messages.
-  std::byte* memory(int64_t bytes);
-
- private:
-  bool done(Batch& batch);
-
-  MpiCommunicator& group_;
-  const CollectiveCall& call_;
-  const int64_t number_;
-  const int tag_;
-  size_t pending_ = 0;
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
-};
-
-MpiCommunicator::Messages::~Messages() {
-  if (pending_ == 0) return;
-  // The call failed. MPI may still write into what is not received yet: better lost than freed.
-  struct Lost {
-    std::vector<at::Tensor> tensors;
-    std::vector<std::unique_ptr<std::byte[]>> memory;
-  };
-  auto* lost = new Lost{{}, std::move(memory_)};
-  lost->tensors.insert(lost->tensors.end(), call_.out.begin(), call_.out.end());
-  lost->tensors.insert(lost->tensors.end(), call_.in.begin(), call_.in.end());
-}
-
-void MpiCommunicator::Messages::send(Batch& batch, int64_t to, const std::byte* from,
-                                     int64_t bytes) {
-  const std::lock_guard lock(group_.mutex_);
-  for (int64_t at = 0; at < bytes; at += group_.piece_bytes_) {
-    const auto size = static_cast<int>(std::min(group_.piece_bytes_, bytes - at));
-    checkMpi(MPI_Isend(from + at, size, MPI_BYTE, static_cast<int>(to), tag_, group_.data_,
-                       &batch.requests.emplace_back(MPI_REQUEST_NULL)),
-             "MPI_Isend");
-    batch.expected.emplace_back(-1, 0);
-    ++pending_;
-  }
-  batch.bytes += bytes;
-}
-
-void MpiCommunicator::Messages::receive(Batch& batch, int64_t from, std::byte* to, int64_t bytes) {
-  const std::lock_guard lock(group_.mutex_);
-  for (int64_t at = 0; at < bytes; at += group_.piece_bytes_) {
-    const auto size = static_cast<int>(std::min(group_.piece_bytes_, bytes - at));
-    checkMpi(MPI_Irecv(to + at, size, MPI_BYTE, static_cast<int>(from), tag_, group_.data_,
-                       &batch.requests.emplace_back(MPI_REQUEST_NULL)),
-             "MPI_Irecv");
-    batch.expected.emplace_back(static_cast<int>(from), size);
-    ++pending_;
-  }
-  batch.bytes += bytes;
-}
-
-void MpiCommunicator::Messages::wait(Batch& batch) {
-  if (batch.requests.empty()) return;
-  batch.statuses.resize(batch.requests.size());
-  group_.wait([&] { return done(batch); }, call_.what, number_,
-              static_cast<double>(batch.bytes) / kSlowestBytesPerSecond);
-  pending_ -= batch.requests.size();
-  for (size_t i = 0; i < batch.requests.size(); ++i) {
-    const auto [from, size] = batch.expected[i];
-    if (from < 0) continue;
-    int received = 0;
-    checkMpi(MPI_Get_count(&batch.statuses[i], MPI_BYTE, &received), "MPI_Get_count");
-    MESHFUSE_CHECK(received == size, call_.what, ": rank ", from, " sent ", received,
-                   " bytes where rank ", group_.rank_, " expects ", size,
-                   ". All ranks must make the same calls with the same sizes and types.");
-  }
-  batch.requests.clear();
-  batch.expected.clear();
-  batch.bytes = 0;
-}
-
-bool MpiCommunicator::Messages::done(Batch& batch) {
-  int flag = 0;
-  const int status = MPI_Testall(static_cast<int>(batch.requests.size()), batch.requests.data(),
-                                 &flag, batch.statuses.data());
-  if (status == MPI_ERR_IN_STATUS)
-    for (const MPI_Status& s : batch.statuses) {
-      MESHFUSE_CHECK(s.MPI_ERROR != MPI_ERR_TRUNCATE, call_.what, ": rank ", s.MPI_SOURCE,
-                     " sent more bytes than rank ", group_.rank_,
-                     " expects. All ranks must make the same calls with the same sizes and types.");
-      if (s.MPI_ERROR != MPI_ERR_PENDING) checkMpi(s.MPI_ERROR, "MPI_Testall");
-    }
-  checkMpi(status, "MPI_Testall");
-  return flag != 0;
-}
-
-std::byte* MpiCommunicator::Messages::memory(int64_t bytes) {
-  // Uninitialised: writing zeros first would double the time.
-  return memory_.emplace_back(new std::byte[static_cast<size_t>(bytes)]).get();
-}
-
-void MpiCommunicator::runTransfers(const CollectiveCall& call,
-                                   std::span<const Transfer> transfers) {
-  runCall(call.what, &call.team, [&](int64_t number) {
-    Messages messages(*this, call, number);
-    Messages::Batch batch;
-    for (const Transfer& t : transfers)
-      if (t.from != rank_) messages.receive(batch, t.from, t.target, t.bytes);
-    for (const Transfer& t : transfers)
-      if (t.to != rank_) messages.send(batch, t.to, t.source, t.bytes);
-    for (const Transfer& t : transfers)
-      if (t.from == t.to) std::memcpy(t.target, t.source, static_cast<size_t>(t.bytes));
-    messages.wait(batch);
-  });
-}
-
-// --- Broadcast -----------------------------------------------------------------------------------
-
-namespace {
 
 /// Part `i` of `parts` of [0, total), in whole units: {begin, count}.
 std::pair<int64_t, int64_t> part(int64_t total, int64_t parts, int64_t i) {
@@ -174,52 +28,114 @@ std::pair<int64_t, int64_t> part(int64_t total, int64_t parts, int64_t i) {
 
 }  // namespace
 
-void MpiCommunicator::runBroadcast(const CollectiveCall& call, int64_t root) {
-  runCall(call.what, &call.team, [&](int64_t number) {
-    Messages messages(*this, call, number);
-    const int64_t n = call.team.size(), me = call.local[0];
-    const auto bytes = static_cast<int64_t>(call.out[0].nbytes());
-    // The root only reads: its memory may be shared with others that read.
-    auto* data = me == root
-                     ? static_cast<std::byte*>(const_cast<void*>(call.in[0].const_data_ptr()))
-                     : static_cast<std::byte*>(call.out[0].mutable_data_ptr());
-    Messages::Batch in, out;
-    if (n == 2 || bytes <= kShortBroadcast) {  // along a binary tree over the places after the root
-      const int64_t place = (me - root + n) % n;
-      int64_t reach = 1;  // how many places further the first child is
-      while (reach < n && (place & reach) == 0) reach *= 2;
-      if (place > 0) messages.receive(in, messages.device((place - reach + root) % n), data, bytes);
-      messages.wait(in);
-      for (reach /= 2; reach > 0; reach /= 2)
-        if (place + reach < n)
-          messages.send(out, messages.device((place + reach + root) % n), data, bytes);
-      return messages.wait(out);
+// --- Moves ---------------------------------------------------------------------------------------
+
+class MpiCommunicator::MoveJob final : public Job {
+ public:
+  MoveJob(MpiCommunicator& group, const CollectiveCall& call, std::span<const Transfer> transfers)
+      : Job(group, call), transfers_(transfers) {}
+
+  void start() override {
+    for (const Transfer& t : transfers_)
+      if (t.from != rank()) receive(batch_, t.from, t.target, t.bytes);
+    for (const Transfer& t : transfers_)
+      if (t.to != rank()) send(batch_, t.to, t.source, t.bytes);
+    for (const Transfer& t : transfers_)
+      if (t.from == t.to) std::memcpy(t.target, t.source, static_cast<size_t>(t.bytes));
+    transfers_ = {};  // the caller's
+  }
+  void finish() override { wait(batch_); }
+
+ private:
+  std::span<const Transfer> transfers_;
+  Batch batch_;
+};
+
+void MpiCommunicator::runTransfers(const CollectiveCall& call,
+                                   std::span<const Transfer> transfers) {
+  runJob(std::make_unique<MoveJob>(*this, call, transfers), call.posted);
+}
+
+// --- Broadcast -----------------------------------------------------------------------------------
+
+class MpiCommunicator::BroadcastJob final : public Job {
+ public:
+  BroadcastJob(MpiCommunicator& group, const CollectiveCall& call, int64_t root)
+      : Job(group, call),
+        root_(root),
+        bytes_(static_cast<int64_t>(out_[0].nbytes())),
+        along_tree_(teamSize() == 2 || bytes_ <= kShortBroadcast),
+        // The root only reads: its memory may be shared with others that read.
+        data_(me_ == root ? static_cast<std::byte*>(const_cast<void*>(in_[0].const_data_ptr()))
+                          : static_cast<std::byte*>(out_[0].mutable_data_ptr())) {}
+
+  void start() override {
+    if (along_tree_) {
+      if (place() > 0) receive(arrival_, deviceAfterRoot(place() - reach()), data_, bytes_);
+    } else if (me_ != root_) {
+      receivePart(arrival_, root_, me_);
+      for (int64_t from = 0; from < teamSize(); ++from)
+        if (from != me_) receivePart(rest_, from, from);
     }
-    // Each member passes its part on to all others; the root sends no more than twice the data.
-    const auto pieceOf = [&](int64_t place) { return part(bytes, n, place); };
-    const auto [begin, count] = pieceOf(me);
-    if (me == root) {
+    if (me_ == root_) sendOn();
+  }
+
+  void finish() override {
+    wait(arrival_);
+    if (me_ != root_) sendOn();
+    wait(rest_);
+  }
+
+ private:
+  /// Along a binary tree, or each member passes its part on to all others: then the root sends no
+  /// more than twice the data.
+  void sendOn() {
+    const int64_t n = teamSize();
+    if (along_tree_) {
+      for (int64_t step = reach() / 2; step > 0; step /= 2)
+        if (place() + step < n) send(rest_, deviceAfterRoot(place() + step), data_, bytes_);
+      return;
+    }
+    if (me_ == root_)
       for (int64_t to = 0; to < n; ++to)
-        if (const auto [b, c] = pieceOf(to); to != root)
-          messages.send(out, messages.device(to), data + b, c);
-    } else {
-      messages.receive(in, messages.device(root), data + begin, count);
-      for (int64_t from = 0; from < n; ++from)
-        if (const auto [b, c] = pieceOf(from); from != me)
-          messages.receive(out, messages.device(from), data + b, c);
-      messages.wait(in);
-    }
+        if (to != root_) sendPart(to, to);
     for (int64_t to = 0; to < n; ++to)
-      if (to != me && to != root) messages.send(out, messages.device(to), data + begin, count);
-    messages.wait(out);
-  });
+      if (to != me_ && to != root_) sendPart(to, me_);
+  }
+
+  /// Place after the root, which is at 0.
+  int64_t place() const { return (me_ - root_ + teamSize()) % teamSize(); }
+  int64_t deviceAfterRoot(int64_t place) const { return device((place + root_) % teamSize()); }
+  /// How many places before this one its parent is; half of it: how many further its first child.
+  int64_t reach() const {
+    int64_t reach = 1;
+    while (reach < teamSize() && (place() & reach) == 0) reach *= 2;
+    return reach;
+  }
+  void sendPart(int64_t to, int64_t which) {
+    const auto [begin, count] = part(bytes_, teamSize(), which);
+    send(rest_, device(to), data_ + begin, count);
+  }
+  void receivePart(Batch& batch, int64_t from, int64_t which) {
+    const auto [begin, count] = part(bytes_, teamSize(), which);
+    receive(batch, device(from), data_ + begin, count);
+  }
+
+  const int64_t root_, bytes_;
+  const bool along_tree_;
+  std::byte* const data_;
+  Batch arrival_, rest_;
+};
+
+void MpiCommunicator::runBroadcast(const CollectiveCall& call, int64_t root) {
+  runJob(std::make_unique<BroadcastJob>(*this, call, root), call.posted);
 }
 
 // --- Reductions ----------------------------------------------------------------------------------
 
 // Every member reduces a part, in the order of the team, from what the others send it: all get the
 // same bits, since each element is computed once (or, when short, everywhere in the same way).
-struct ReductionLayout {
+struct MpiCommunicator::ReductionLayout {
   /// Elements {begin, count} of the input that the member at `place` reduces in `round`.
   std::function<std::pair<int64_t, int64_t>(int64_t place, int64_t round)> share;
   int64_t rounds = 1;
@@ -227,60 +143,84 @@ struct ReductionLayout {
   bool give_back = false;  // the reduced parts go to all members
 };
 
-void MpiCommunicator::runReduction(const CollectiveCall& call, ReduceKind kind,
-                                   const ReductionLayout& layout) {
-  runCall(call.what, &call.team, [&](int64_t number) {
-    Messages messages(*this, call, number);
-    const int64_t n = call.team.size(), me = call.local[0];
-    const auto width = static_cast<int64_t>(call.in[0].element_size());
-    const bool in_place = call.out.data() == call.in.data();
-    auto* out =
-        call.out.empty() ? nullptr : static_cast<std::byte*>(call.out[0].mutable_data_ptr());
-    const auto* in = in_place ? out : static_cast<const std::byte*>(call.in[0].const_data_ptr());
-    int64_t longest = 0;
-    for (int64_t round = 0; round < layout.rounds; ++round)
-      longest = std::max(longest, layout.share(me, round).second);
-    // Two halves: what arrives for the next round, and what is being reduced.
-    std::byte* memory = longest > 0 ? messages.memory(2 * (n - 1) * longest * width) : nullptr;
-    const auto slot = [&](int64_t round, int64_t i) {
-      return memory + ((round % 2) * (n - 1) + i) * longest * width;
-    };
-    std::array<Messages::Batch, 2> parts, sums;
+class MpiCommunicator::ReductionJob final : public Job {
+ public:
+  ReductionJob(MpiCommunicator& group, const CollectiveCall& call, ReduceKind kind,
+               ReductionLayout layout)
+      : Job(group, call),
+        kind_(kind),
+        layout_(std::move(layout)),
+        type_(in_[0].scalar_type()),
+        width_(static_cast<int64_t>(in_[0].element_size())),
+        result_(out_.empty() ? nullptr : static_cast<std::byte*>(out_[0].mutable_data_ptr())),
+        data_(in_place_ ? result_ : static_cast<const std::byte*>(in_[0].const_data_ptr())) {
+    for (int64_t round = 0; round < layout_.rounds; ++round)
+      longest_ = std::max(longest_, layout_.share(me_, round).second);
+    if (longest_ > 0) memory_ = memory(2 * (teamSize() - 1) * longest_ * width_);
+  }
 
-    const auto exchange = [&](int64_t round) {
-      const auto count = layout.share(me, round).second;
-      Messages::Batch& batch = parts[static_cast<size_t>(round % 2)];
-      for (int64_t from = 0, i = 0; from < n; ++from)
-        if (from != me)
-          messages.receive(batch, messages.device(from), slot(round, i++), count * width);
-      for (int64_t to = 0; to < n; ++to)
-        if (const auto [b, c] = layout.share(to, round); to != me)
-          messages.send(batch, messages.device(to), in + b * width, c * width);
-    };
-    exchange(0);
-    std::vector<const std::byte*> terms(static_cast<size_t>(n));
-    for (int64_t round = 0; round < layout.rounds; ++round) {
-      if (round + 1 < layout.rounds) exchange(round + 1);
-      messages.wait(parts[static_cast<size_t>(round % 2)]);
-      const auto [begin, count] = layout.share(me, round);
-      std::byte* sum = count > 0 ? out + (begin - layout.out_begin) * width : nullptr;
-      if (count > 0) {
-        for (int64_t from = 0, i = 0; from < n; ++from)
-          terms[static_cast<size_t>(from)] = from == me ? in + begin * width : slot(round, i++);
-        reduceInOrder(sum, terms, count, call.in[0].scalar_type(), kind);
-      }
-      if (!layout.give_back) continue;
-      Messages::Batch& batch = sums[static_cast<size_t>(round % 2)];
-      messages.wait(batch);
-      for (int64_t from = 0; from < n; ++from)
-        if (const auto [b, c] = layout.share(from, round); from != me)
-          messages.receive(batch, messages.device(from), out + b * width, c * width);
-      for (int64_t to = 0; to < n; ++to)
-        if (to != me) messages.send(batch, messages.device(to), sum, count * width);
+  void start() override { exchange(0); }
+
+  void finish() override {
+    for (int64_t round = 0; round < layout_.rounds; ++round) {
+      if (round + 1 < layout_.rounds) exchange(round + 1);
+      wait(parts_[static_cast<size_t>(round % 2)]);
+      reduce(round);
+      if (layout_.give_back) giveBack(round);
     }
-    for (Messages::Batch& batch : sums) messages.wait(batch);
-  });
-}
+    for (Batch& batch : sums_) wait(batch);
+  }
+
+ private:
+  /// Sends all parts of a round, and receives those of this rank's share.
+  void exchange(int64_t round) {
+    const int64_t n = teamSize(), count = layout_.share(me_, round).second;
+    Batch& batch = parts_[static_cast<size_t>(round % 2)];
+    for (int64_t from = 0, i = 0; from < n; ++from)
+      if (from != me_) receive(batch, device(from), slot(round, i++), count * width_);
+    for (int64_t to = 0; to < n; ++to)
+      if (const auto [b, c] = layout_.share(to, round); to != me_)
+        send(batch, device(to), data_ + b * width_, c * width_);
+  }
+
+  void reduce(int64_t round) {
+    const auto [begin, count] = layout_.share(me_, round);
+    if (count == 0) return;
+    terms_.clear();
+    for (int64_t from = 0, i = 0; from < teamSize(); ++from)
+      terms_.push_back(from == me_ ? data_ + begin * width_ : slot(round, i++));
+    reduceInOrder(sum(begin), terms_, count, type_, kind_);
+  }
+
+  void giveBack(int64_t round) {
+    const int64_t n = teamSize();
+    Batch& batch = sums_[static_cast<size_t>(round % 2)];
+    wait(batch);
+    for (int64_t from = 0; from < n; ++from)
+      if (const auto [b, c] = layout_.share(from, round); from != me_)
+        receive(batch, device(from), sum(b), c * width_);
+    const auto [begin, count] = layout_.share(me_, round);
+    for (int64_t to = 0; to < n; ++to)
+      if (to != me_) send(batch, device(to), sum(begin), count * width_);
+  }
+
+  std::byte* sum(int64_t element) const { return result_ + (element - layout_.out_begin) * width_; }
+  /// Two halves: what arrives for the next round, and what is being reduced.
+  std::byte* slot(int64_t round, int64_t i) const {
+    return memory_ + ((round % 2) * (teamSize() - 1) + i) * longest_ * width_;
+  }
+
+  const ReduceKind kind_;
+  const ReductionLayout layout_;
+  const at::ScalarType type_;
+  const int64_t width_;
+  std::byte* const result_;
+  const std::byte* const data_;
+  int64_t longest_ = 0;
+  std::byte* memory_ = nullptr;
+  std::array<Batch, 2> parts_, sums_;
+  std::vector<const std::byte*> terms_;
+};
 
 namespace {
 
@@ -291,16 +231,21 @@ int64_t elementsOfRound(const at::Tensor& in) {
 
 }  // namespace
 
+void MpiCommunicator::runReduction(const CollectiveCall& call, ReduceKind kind,
+                                   ReductionLayout layout) {
+  runJob(std::make_unique<ReductionJob>(*this, call, kind, std::move(layout)), call.posted);
+}
+
 void MpiCommunicator::runAllReduce(const CollectiveCall& call, ReduceKind kind) {
   const int64_t n = call.team.size(), total = call.in[0].numel();
   const auto width = static_cast<int64_t>(call.in[0].element_size());
   if (total * width * (n - 1) <= kShortReduction)
-    return runReduction(call, kind,
-                        {.share = [&](int64_t, int64_t) { return std::pair{int64_t{0}, total}; }});
+    return runReduction(
+        call, kind, {.share = [total](int64_t, int64_t) { return std::pair{int64_t{0}, total}; }});
   const int64_t window = elementsOfRound(call.in[0]) * n;
   runReduction(call, kind,
                {.share =
-                    [&](int64_t place, int64_t round) {
+                    [=](int64_t place, int64_t round) {
                       const int64_t front = round * window;
                       const auto [b, c] = part(std::min(window, total - front), n, place);
                       return std::pair{front + b, c};
@@ -314,7 +259,7 @@ void MpiCommunicator::runReduceScatter(const CollectiveCall& call, ReduceKind ki
   const int64_t window = elementsOfRound(call.in[0]);
   runReduction(call, kind,
                {.share =
-                    [&](int64_t place, int64_t round) {
+                    [=](int64_t place, int64_t round) {
                       const int64_t begin = round * window;
                       return std::pair{place * chunk + begin, std::min(window, chunk - begin)};
                     },
@@ -327,7 +272,7 @@ void MpiCommunicator::runReduce(const CollectiveCall& call, int64_t root, Reduce
   const int64_t window = elementsOfRound(call.in[0]);
   runReduction(call, kind,
                {.share =
-                    [&](int64_t place, int64_t round) {
+                    [=](int64_t place, int64_t round) {
                       const int64_t begin = round * window;
                       return std::pair{begin, place == root ? std::min(window, total - begin) : 0};
                     },

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The communicator of the plugin. mpi.cpp: joining, waiting, failing, leaving. mpi_execution.cpp:
-// agreement on executions. mpi_collectives.cpp: what the ranks send each other in a collective.
+// agreement on executions. mpi_job.cpp: calls that have begun. mpi_collectives.cpp: what the ranks
+// send each other in a collective.
 #pragma once
 #include <meshfuse/base/error.h>
 #include <meshfuse/comm/mpi_agreement.h>
@@ -11,15 +12,15 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstddef>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 namespace meshfuse {
-
-/// Which elements of the input each member of a team reduces, in consecutive rounds.
-struct ReductionLayout;
 
 /// Name of the wait for agreement in messages, where those for collectives have theirs.
 inline constexpr std::string_view kExecute = "execute";
@@ -27,6 +28,7 @@ inline constexpr std::string_view kExecute = "execute";
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator();
+  ~MpiCommunicator() override;
 
   std::string_view backend() const override { return "mpi"; }
   int64_t size() const override { return size_; }
@@ -56,9 +58,25 @@ class MpiCommunicator final : public Communicator {
   void runReduce(const CollectiveCall& call, int64_t root, ReduceKind kind) override;
 
  private:
-  class Messages;  // of one collective
-  friend class Messages;
-  void runReduction(const CollectiveCall& call, ReduceKind kind, const ReductionLayout& layout);
+  class Job;  // a collective call
+  class MoveJob;
+  class BroadcastJob;
+  class ReductionJob;
+  /// Which elements of the input each member of a team reduces, in consecutive rounds.
+  struct ReductionLayout;
+  /// Memory for messages.
+  struct Scratch {
+    std::unique_ptr<std::byte[]> bytes;
+    int64_t size = 0;
+  };
+
+  void runReduction(const CollectiveCall& call, ReduceKind kind, ReductionLayout layout);
+  /// Begins the job as the next collective call, and ends it and all before it, unless `posted`.
+  void runJob(std::unique_ptr<Job> job, Posted* posted);
+  /// Ends the calls up to number `last`. The caller has the turn.
+  void finishJobs(int64_t last);
+  Scratch scratch(int64_t bytes);
+  void keepScratch(std::vector<Scratch> blocks);
 
   /// Runs `body(call)` as the next collective call, for which the members of `team` (nullptr: all
   /// ranks) are awaited. When it throws, the others are told and the group is closed.
@@ -69,6 +87,8 @@ class MpiCommunicator final : public Communicator {
   std::unique_lock<std::timed_mutex> takeTurn(std::timed_mutex& turn, std::string_view what);
   /// Number of the call that begins. Throws when it cannot succeed any more.
   int64_t beginCall(std::string_view what, const Team* team);
+  /// Whom a wait is for: the members of `team`; nullptr: all ranks.
+  void await(const Team* team);
   /// Polls until `done()`, which is called under the lock, returns true; `what` and `call` name the
   /// call in messages. `busy`: seconds of work for the polling to do (see Backoff).
   void wait(const std::function<bool()>& done, std::string_view what, int64_t call,
@@ -110,12 +130,13 @@ class MpiCommunicator final : public Communicator {
 
   // Taken in this order.
   std::timed_mutex execution_turn_;  // held during an execution
-  std::timed_mutex turn_;            // held during a collective call
+  std::timed_mutex turn_;            // held during a collective call; guards jobs_
   std::mutex mutex_;  // guards all below, and every use of MPI (it may be only SERIALIZED)
   MpiControl control_{control_comm_};
   MpiAgreement agreement_{agreement_comm_};
   std::atomic<std::thread::id> executing_;  // the thread with the execution's turn
   bool agreed_ = false;                     // in the current execution; used by its thread only
+  int64_t calls_of_execution_ = 0;          // the same
   int64_t calls_ = 0;                       // begun
   int64_t completed_ = 0;                   // all up to this one
   int64_t refusals_ = 0;       // executions that this rank gave up before communicating
@@ -125,6 +146,8 @@ class MpiCommunicator final : public Communicator {
   std::optional<PeerError> closed_;
   std::optional<int> blamed_;  // the rank whose failure or departure closed the group
   bool left_ = false;
+  std::vector<Scratch> scratch_;
+  std::deque<std::unique_ptr<Job>> jobs_;  // begun and not ended, in order of their numbers
 };
 
 }  // namespace meshfuse

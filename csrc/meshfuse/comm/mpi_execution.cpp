@@ -21,6 +21,7 @@ void MpiCommunicator::beginExecution(const Team& team, const Proposal& proposal)
   execution.release();  // by endExecution
   executing_ = std::this_thread::get_id();
   agreed_ = false;
+  calls_of_execution_ = 0;
 }
 
 void MpiCommunicator::agree() {

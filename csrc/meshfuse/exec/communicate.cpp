@@ -3,6 +3,7 @@
 #include <meshfuse/exec/communicate.h>
 
 #include <algorithm>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -102,7 +103,9 @@ class TeamRun {
     }
   }
 
-  void run() {
+  /// Begins the collective; with `posted`, as the communicator's collectives do.
+  void begin(Posted* posted) {
+    posted_ = posted;
     switch (step_.info.kind) {
       case CommunicationKind::AllReduce:
         return allReduce();
@@ -117,6 +120,11 @@ class TeamRun {
       default:
         MESHFUSE_ASSERT(false, name(step_.info.kind), " is not a collective of teams");
     }
+  }
+
+  /// After the collective: sets the results.
+  void end() {
+    for (size_t i = 0; i < out_.size(); ++i) members_[i]->result = resultOf(out_[i], *members_[i]);
   }
 
   /// Partial results of all members, at the root.
@@ -155,9 +163,16 @@ class TeamRun {
     for (const Participant* m : members_) out.push_back(f(*m));
     return out;
   }
-  template <class F>
-  void give(const std::vector<at::Tensor>& data, F f) const {
-    for (size_t i = 0; i < data.size(); ++i) members_[i]->result = f(data[i], *members_[i]);
+  /// What a member gets, from what the collective wrote.
+  at::Tensor resultOf(const at::Tensor& t, const Participant& m) const {
+    switch (step_.info.kind) {
+      case CommunicationKind::ReduceScatter:
+        return scattered(t, m);
+      case CommunicationKind::AllGather:
+        return gathersInPlace(m) ? t.movedim(0, step_.in.axis) : assembled(t, step_.in, *m.want);
+      default:
+        return exchanged(t, m);
+    }
   }
 
   /// Partial results without the axis that counts them.
@@ -173,7 +188,7 @@ class TeamRun {
       out[i] = flat(out[i]);
       in[i] = flat(in[i]);
     }
-    comm_.allReduce(out, in, team_, step_.info.reduce);
+    comm_.allReduce(out, in, team_, step_.info.reduce, posted_);
   }
   /// A dense tensor as a row of its elements in the order of its memory.
   static at::Tensor flat(const at::Tensor& t) { return t.as_strided({t.numel()}, {1}); }
@@ -194,7 +209,7 @@ class TeamRun {
           .movedim(step_.out.axis, 0)
           .contiguous();
     });
-    auto out = each([&](const Participant& m) {
+    out_ = each([&](const Participant& m) {
       std::vector<int64_t> sizes = m.want->sizes;
       const int64_t axis = step_.out.axis;
       sizes[static_cast<size_t>(axis)] = step_.out.outer * step_.out.inner;
@@ -202,12 +217,12 @@ class TeamRun {
       std::rotate(sizes.begin(), sizes.begin() + axis, sizes.begin() + axis + 1);
       return at::empty(sizes, m.operand.options());
     });
-    comm_.reduceScatter(out, data, team_, step_.info.reduce);
-    give(out, [&](const at::Tensor& t, const Participant& m) {
-      const int64_t axis = step_.out.axis;
-      const at::Tensor part = movesCut(m) ? t.movedim(0, axis) : t.squeeze(0);
-      return trimmed(part, axis, m.want->sizes[static_cast<size_t>(axis)]);
-    });
+    comm_.reduceScatter(out_, data, team_, step_.info.reduce, posted_);
+  }
+  at::Tensor scattered(const at::Tensor& t, const Participant& m) const {
+    const int64_t axis = step_.out.axis;
+    const at::Tensor part = movesCut(m) ? t.movedim(0, axis) : t.squeeze(0);
+    return trimmed(part, axis, m.want->sizes[static_cast<size_t>(axis)]);
   }
 
   /// Whether the wanted layout is that of a buffer with the cut axis outermost, which saves a copy.
@@ -217,25 +232,23 @@ class TeamRun {
 
   void allGather() {
     const ShardDigit& digit = step_.in;
-    const bool even = digit.whole == digit.outer * digit.inner * step_.devices;
-    const auto inPlace = [&](const Participant& m) {
-      return even && digit.outer == 1 && isOutermost(*m.want, digit.axis);
-    };
     auto data = each([&](const Participant& m) {
       const at::Tensor part = padded(m.operand, digit.axis, digit.outer * digit.inner);
-      if (inPlace(m)) return part.movedim(digit.axis, 0).contiguous();
+      if (gathersInPlace(m)) return part.movedim(digit.axis, 0).contiguous();
       return part.contiguous().unsqueeze(0);
     });
-    std::vector<at::Tensor> out;
-    for (size_t i = 0; i < data.size(); ++i) {
-      std::vector<int64_t> sizes = data[i].sizes().vec();
+    for (const at::Tensor& t : data) {
+      std::vector<int64_t> sizes = t.sizes().vec();
       sizes[0] *= step_.devices;
-      out.push_back(at::empty(sizes, data[i].options()));
+      out_.push_back(at::empty(sizes, t.options()));
     }
-    comm_.allGather(out, data, team_);
-    give(out, [&](const at::Tensor& t, const Participant& m) {
-      return inPlace(m) ? t.movedim(0, digit.axis) : assembled(t, digit, *m.want);
-    });
+    comm_.allGather(out_, data, team_, posted_);
+  }
+  /// Whether the buffer of the collective is the result, its gathered axis outermost.
+  bool gathersInPlace(const Participant& m) const {
+    const ShardDigit& digit = step_.in;
+    return digit.whole == digit.outer * digit.inner * step_.devices && digit.outer == 1 &&
+           isOutermost(*m.want, digit.axis);
   }
 
   void slice() {
@@ -260,22 +273,21 @@ class TeamRun {
       return pieces(padded(m.operand, step_.in.axis, step_.in.outer * step_.in.inner), step_.out,
                     step_.devices);
     });
-    std::vector<at::Tensor> out;
-    for (const at::Tensor& t : data) out.push_back(at::empty_like(t));
-    comm_.allToAll(out, data, team_);
-    give(out, [&](const at::Tensor& t, const Participant& m) {
-      const auto axis = static_cast<size_t>(step_.out.axis);
-      Layout want = *m.want;
-      const int64_t part = want.sizes[axis];
-      if (part == step_.out.outer * step_.out.inner) return assembled(t, step_.in, want);
-      want.sizes[axis] = step_.out.outer * step_.out.inner;  // uneven: trimmed after it
-      int64_t stride = 1;
-      for (size_t i = want.sizes.size(); i-- > 0;) {
-        want.strides[i] = stride;
-        stride *= std::max<int64_t>(want.sizes[i], 1);
-      }
-      return trimmed(assembled(t, step_.in, want), step_.out.axis, part);
-    });
+    for (const at::Tensor& t : data) out_.push_back(at::empty_like(t));
+    comm_.allToAll(out_, data, team_, posted_);
+  }
+  at::Tensor exchanged(const at::Tensor& t, const Participant& m) const {
+    const auto axis = static_cast<size_t>(step_.out.axis);
+    Layout want = *m.want;
+    const int64_t part = want.sizes[axis];
+    if (part == step_.out.outer * step_.out.inner) return assembled(t, step_.in, want);
+    want.sizes[axis] = step_.out.outer * step_.out.inner;  // uneven: trimmed after it
+    int64_t stride = 1;
+    for (size_t i = want.sizes.size(); i-- > 0;) {
+      want.strides[i] = stride;
+      stride *= std::max<int64_t>(want.sizes[i], 1);
+    }
+    return trimmed(assembled(t, step_.in, want), step_.out.axis, part);
   }
 
   const CommunicationStep& step_;
@@ -283,6 +295,8 @@ class TeamRun {
   const Team& team_;
   std::vector<Participant*> members_;  // local ones, in order of the team
   std::vector<int64_t> places_;        // of them
+  std::vector<at::Tensor> out_;        // what the collective writes, where that is not the result
+  Posted* posted_ = nullptr;
 };
 
 at::Tensor partOf(const at::Tensor& t, const std::vector<AxisPart>& parts) {
@@ -334,44 +348,64 @@ std::vector<int64_t> sizesOf(const std::vector<AxisPart>& parts) {
 }
 
 /// Pieces from device to device: what stays is copied, the rest goes in one exchange of messages.
-void exchange(const CommunicationStep& step, Communicator& comm, std::span<Participant> all,
-              const at::TensorOptions& options) {
-  const auto local = [&](int64_t device) {
-    const auto it = std::ranges::find(all, device, &Participant::device);
-    return it == all.end() ? nullptr : &*it;
-  };
-  std::vector<SendRecvPair> pairs;
-  std::vector<at::Tensor> in, out;
-  std::vector<std::pair<Participant*, const Piece*>> arrivals;
-  for (const Piece& piece : step.pieces) {
-    Participant *from = local(piece.from), *to = local(piece.to);
-    if (piece.from == piece.to) continue;
-    pairs.push_back({piece.from, piece.to});
-    if (from != nullptr) in.push_back(partOf(from->operand, piece.source).contiguous());
-    if (to != nullptr) {
-      out.push_back(at::empty(sizesOf(piece.target), options));
-      arrivals.emplace_back(to, &piece);
+class Exchange {
+ public:
+  Exchange(const CommunicationStep& step, std::span<Participant> all,
+           const at::TensorOptions& options)
+      : step_(step), all_(all), options_(options) {}
+
+  void begin(Communicator& comm, Posted* posted) {
+    std::vector<SendRecvPair> pairs;
+    std::vector<at::Tensor> in;
+    for (const Piece& piece : step_.pieces) {
+      Participant *from = local(piece.from), *to = local(piece.to);
+      if (piece.from == piece.to) continue;
+      pairs.push_back({piece.from, piece.to});
+      if (from != nullptr) in.push_back(partOf(from->operand, piece.source).contiguous());
+      if (to != nullptr) {
+        out_.push_back(at::empty(sizesOf(piece.target), options_));
+        arrivals_.emplace_back(to, &piece);
+      }
+    }
+    // A rank that does not know the sizes has no pieces: their number does not decide on the call.
+    if (step_.info.kind != CommunicationKind::LocalSlice) comm.sendRecv(out_, in, pairs, posted);
+  }
+
+  /// After the messages: sets the results.
+  void end() {
+    for (const Piece& piece : step_.pieces) {
+      Participant* m = local(piece.to);
+      if (piece.from == piece.to && m != nullptr)
+        place(*m, piece, partOf(m->operand, piece.source));
+    }
+    for (size_t i = 0; i < out_.size(); ++i)
+      place(*arrivals_[i].first, *arrivals_[i].second, out_[i]);
+    for (Participant& m : all_) {
+      if (step_.to->has(m.device) && !m.result.defined())
+        m.result = at::empty(m.want->sizes, options_);
     }
   }
-  // A rank that does not know the sizes has no pieces, so their number does not decide on the call.
-  if (step.info.kind != CommunicationKind::LocalSlice) comm.sendRecv(out, in, pairs);
-  const auto place = [&](Participant& m, const Piece& piece, const at::Tensor& t) {
+
+ private:
+  Participant* local(int64_t device) const {
+    const auto it = std::ranges::find(all_, device, &Participant::device);
+    return it == all_.end() ? nullptr : &*it;
+  }
+  void place(Participant& m, const Piece& piece, const at::Tensor& t) const {
     if (piece.fills_target) {
       m.result = t;
       return;
     }
-    if (!m.result.defined()) m.result = at::empty(m.want->sizes, options);
+    if (!m.result.defined()) m.result = at::empty(m.want->sizes, options_);
     putPart(m.result, piece.target, t);
-  };
-  for (const Piece& piece : step.pieces) {
-    Participant* m = local(piece.to);
-    if (piece.from == piece.to && m != nullptr) place(*m, piece, partOf(m->operand, piece.source));
   }
-  for (size_t i = 0; i < out.size(); ++i) place(*arrivals[i].first, *arrivals[i].second, out[i]);
-  for (Participant& m : all) {
-    if (step.to->has(m.device) && !m.result.defined()) m.result = at::empty(m.want->sizes, options);
-  }
-}
+
+  const CommunicationStep& step_;
+  std::span<Participant> all_;
+  at::TensorOptions options_;
+  std::vector<at::Tensor> out_;
+  std::vector<std::pair<Participant*, const Piece*>> arrivals_;
+};
 
 /// What a device has already becomes its result.
 void keepOwn(const CommunicationStep& step, std::span<Participant> all) {
@@ -387,7 +421,11 @@ void communicate(const CommunicationStep& step, Communicator& comm,
   const auto inTeams = [&](auto run) {
     for (const Team& team : step.teams) run(TeamRun(step, comm, team, participants));
   };
-  if (step.isExchange()) return exchange(step, comm, participants, options);
+  if (step.isExchange()) {
+    Exchange exchange(step, participants, options);
+    exchange.begin(comm, nullptr);
+    return exchange.end();
+  }
   switch (step.info.kind) {
     case CommunicationKind::Broadcast:
       inTeams([&](TeamRun team) { team.broadcast(options); });
@@ -401,8 +439,44 @@ void communicate(const CommunicationStep& step, Communicator& comm,
       return;
     }
     default:
-      return inTeams([](TeamRun team) { team.run(); });
+      return inTeams([](TeamRun team) {
+        team.begin(nullptr);
+        team.end();
+      });
   }
+}
+
+struct PostedCommunication::State {
+  Participant participant;
+  std::optional<TeamRun> team;
+  std::optional<Exchange> exchange;
+  Posted posted;
+};
+
+PostedCommunication::PostedCommunication(const CommunicationStep& step, Communicator& comm,
+                                         Participant participant, const at::TensorOptions& options)
+    : state_(std::make_unique<State>()) {
+  state_->participant = std::move(participant);
+  const std::span<Participant> all{&state_->participant, 1};
+  if (step.isExchange()) {
+    state_->exchange.emplace(step, all, options).begin(comm, &state_->posted);
+  } else {
+    state_->team.emplace(step, comm, step.teams[0], all).begin(&state_->posted);
+  }
+}
+PostedCommunication::PostedCommunication(PostedCommunication&&) noexcept = default;
+PostedCommunication& PostedCommunication::operator=(PostedCommunication&&) noexcept = default;
+PostedCommunication::~PostedCommunication() = default;
+
+void PostedCommunication::wait() {
+  if (const Posted work = std::move(state_->posted)) work->wait();
+}
+
+at::Tensor PostedCommunication::finish() {
+  wait();
+  if (state_->team) state_->team->end();
+  if (state_->exchange) state_->exchange->end();
+  return std::move(state_->participant.result);
 }
 
 }  // namespace meshfuse

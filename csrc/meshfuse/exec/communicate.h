@@ -23,4 +23,25 @@ struct Participant {
 void communicate(const CommunicationStep& step, Communicator& comm,
                  std::span<Participant> participants, const at::TensorOptions& options);
 
+/// A communication step of a single local device that has begun. Steps end in the order in which
+/// they began.
+class PostedCommunication {
+ public:
+  /// Only for steps whose CommunicationStep says mayPost().
+  PostedCommunication(const CommunicationStep& step, Communicator& comm, Participant participant,
+                      const at::TensorOptions& options);
+  PostedCommunication(PostedCommunication&&) noexcept;
+  PostedCommunication& operator=(PostedCommunication&&) noexcept;
+  ~PostedCommunication();
+
+  /// Waits for the messages.
+  void wait();
+  /// The same; gives the device's result, undefined where it gets none.
+  at::Tensor finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace meshfuse

@@ -8,6 +8,7 @@
 #include <meshfuse/ops/torch_types.h>
 
 #include <algorithm>
+#include <deque>
 #include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -104,9 +105,12 @@ class DeviceRun {
   at::TensorOptions optionsFor(const Step& step) const {
     return optionsOf(step.call.resultType(0));
   }
+  /// Lets go of what is not read after a communication step that has begun.
+  void release(const Step& step) {
+    for (const Slot s : step.free_after) slot(s).reset();
+  }
   /// Takes the result of a communication step, if this device gets one.
   void receive(const Step& step, at::Tensor result) {
-    for (const Slot s : step.free_after) slot(s).reset();
     if (!result.defined()) return;
     slot(step.out[0]) = std::move(result);
     conform(slot(step.out[0]), step.call.want(0), step.call.resultType(0), step, stats_);
@@ -209,6 +213,7 @@ void runStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
   communicate(*step.communication, comm, participants, runs[0]->optionsFor(step));
   for (size_t i = 0; i < runs.size(); ++i) {
     participants[i].operand.reset();
+    runs[i]->release(step);
     runs[i]->receive(runs[i]->stepAt(index), std::move(participants[i].result));
   }
 }
@@ -229,7 +234,66 @@ void profileStep(size_t index, Communicator& comm, std::span<DeviceRun* const> r
   probe.record(profile);
 }
 
-/// All steps, on all local devices.
+/// The posted communications of one run, on its only local device.
+class PostedSteps {
+ public:
+  PostedSteps(const Plan& plan, Communicator& comm, DeviceRun& run)
+      : plan_(plan), comm_(comm), run_(run) {}
+  PostedSteps(const PostedSteps&) = delete;
+  PostedSteps& operator=(const PostedSteps&) = delete;
+  /// After an exception the others still wait for this rank's part in them.
+  ~PostedSteps() {
+    try {
+      if (!begun_.empty()) begun_.back().second.wait();
+    } catch (...) {  // this is the second exception: the first one is told
+    }
+  }
+
+  void post(size_t index) {
+    const Step& step = plan_.steps[index];
+    comm_.agree();
+    begun_.emplace_back(index, PostedCommunication(*step.communication, comm_,
+                                                   run_.participant(step), run_.optionsFor(step)));
+    run_.release(step);
+  }
+  /// Ends those up to step `last`.
+  void finish(size_t last) {
+    for (; !begun_.empty() && begun_.front().first <= last; begun_.pop_front()) {
+      auto& [index, communication] = begun_.front();
+      run_.receive(plan_.steps[index], communication.finish());
+    }
+  }
+
+ private:
+  const Plan& plan_;
+  Communicator& comm_;
+  DeviceRun& run_;
+  std::deque<std::pair<size_t, PostedCommunication>> begun_;
+};
+
+/// All steps, on the only local device.
+void runAlone(const Plan& plan, Communicator& comm, DeviceRun& run,
+              const ExpressionEvaluator* scalars) {
+  DeviceRun* const alone[] = {&run};
+  if (!plan.posts) {
+    for (size_t i = 0; i < plan.steps.size(); ++i) runStep(i, comm, alone, scalars);
+    return;
+  }
+  PostedSteps posted(plan, comm, run);
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    if (step.awaits >= 0) posted.finish(static_cast<size_t>(step.awaits));
+    if (step.posted) {
+      posted.post(i);
+    } else {
+      runStep(i, comm, alone, scalars);
+    }
+  }
+  posted.finish(plan.steps.size());
+}
+
+/// All steps, on all local devices. Where there are several of them, or times are taken, every
+/// communication ends before the next step.
 void runSteps(const Plan& plan, Communicator& comm, std::span<DeviceRun* const> runs,
               const ExpressionEvaluator* scalars) {
   if (ProfileRecorder* recorder = ProfileRecorder::active()) [[unlikely]] {
@@ -238,6 +302,7 @@ void runSteps(const Plan& plan, Communicator& comm, std::span<DeviceRun* const> 
     for (size_t i = 0; i < plan.steps.size(); ++i) profileStep(i, comm, runs, scalars, profile);
     return;
   }
+  if (runs.size() == 1) return runAlone(plan, comm, *runs[0], scalars);
   for (size_t i = 0; i < plan.steps.size(); ++i) runStep(i, comm, runs, scalars);
 }
 

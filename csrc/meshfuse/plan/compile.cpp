@@ -5,6 +5,7 @@
 #include <meshfuse/eval/domain_sizes.h>
 #include <meshfuse/ir/printer.h>
 #include <meshfuse/ops/torch_types.h>
+#include <meshfuse/plan/order_steps.h>
 #include <meshfuse/plan/plan.h>
 #include <meshfuse/schedule/sharding.h>
 #include <meshfuse/text/ir_text.h>
@@ -43,7 +44,9 @@ class PlanBuilder {
       }
     }
     for (const FusionOutput& output : fusion_.outputs()) addOutput(output);
+    orderSteps(*plan_);
     freeSlots();
+    postCommunications(*plan_);
     if (target_.agreement != nullptr) {
       plan_->agreement = makePlanAgreement(fusion_, *target_.agreement, evaluator(), devices_[0]);
     }

@@ -48,6 +48,10 @@ struct CommunicationStep {
     return info.between_meshes && info.kind != CommunicationKind::Broadcast &&
            info.kind != CommunicationKind::Reduce;
   }
+  /// Whether one message or collective does all of it, so that it can be posted.
+  bool mayPost() const {
+    return isExchange() || (!info.between_meshes && info.kind != CommunicationKind::LocalSlice);
+  }
 };
 
 struct Step {
@@ -59,7 +63,9 @@ struct Step {
   std::vector<size_t> drawn;            // parameters whose value is drawn at every execution
   const DeviceMesh* mesh = nullptr;     // devices outside it skip the step
   std::unique_ptr<const CommunicationStep> communication;  // absent: a local operation
-  std::string text() const;                                // for plan() and messages
+  int32_t awaits = -1;  // the last of the posted communications whose result is first read here
+  bool posted = false;  // a communication that need not end before the next step begins
+  std::string text() const;  // for plan() and messages
 };
 
 struct PlanOutput {
@@ -84,6 +90,7 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   Slot num_slots = 0;
   bool has_dynamic_scalars = false;
+  bool posts = false;                      // some step is posted
   std::optional<PlanAgreement> agreement;  // with a single local device that communicates
   bool every_device_runs = true;           // no step or output is restricted to part of the devices
   std::string toString() const;

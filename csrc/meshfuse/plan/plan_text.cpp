@@ -25,7 +25,7 @@ std::string Plan::toString() const {
     out << "step " << i << ": ";
     if (step.communication) {
       out << name(step.communication->info.kind) << " over "
-          << pythonName(step.communication->info.mesh_axis) << ": ";
+          << pythonName(step.communication->info.mesh_axis) << (step.posted ? ", posted: " : ": ");
     }
     out << step.text();
     for (size_t k = 0; k < step.out.size(); ++k) {
