@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows 4 to 7 and 8 (two devices) on 2 ranks; on 4 ranks the all-reduce of more ranks than cores.
+"""Rows 4 to 7 and 8 (two devices) on 2 ranks; on 4 ranks short all-reduces.
+
+Ranks of which there are more than cores wait for one another's turn.
 
 Usage: PYTHONPATH=python tools/mpirun -np 2 python benchmarks/bench_ranks.py [--smoke] [--out FILE]
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,7 +90,7 @@ def row_parallel_rows(comm: MPI.Comm, effort: Effort) -> list[Figure]:
     ]
 
 
-def mpi_all_reduce(comm: MPI.Comm, local: torch.Tensor) -> harness.Call:
+def mpi_all_reduce(comm: MPI.Comm, local: torch.Tensor) -> Callable[[], torch.Tensor]:
     """Return the call of mpi4py, into new memory."""
     given, count = local.numpy(), local.numel()
 
@@ -181,6 +184,22 @@ def oversubscribed(comm: MPI.Comm, effort: Effort) -> list[Figure]:
     return [result.figure("also", result.median("execute") / 1e3, others)]
 
 
+def independent(comm: MPI.Comm, effort: Effort) -> Figure:
+    """Sums that wait for nothing: all are under way before the first result is read."""
+    number = 16
+    locals_ = [torch.randn(1, SIZES["4 KB"] // 4) for _ in range(number)]
+    fd = programs.all_reduces(comm.size, locals_[0].numel(), number)
+    in_order = [mpi_all_reduce(comm, local) for local in locals_]
+
+    def plain() -> list[torch.Tensor]:
+        return [torch.neg(call()) for call in in_order]
+
+    torch.testing.assert_close(list(fd.execute(locals_)), plain())
+    contenders: harness.Contenders = {"mpi4py": plain, "execute": lambda: fd.execute(locals_)}
+    result = ranks.contest(comm, contenders, effort.of(31))
+    return result.figure(f"posted, {comm.size} ranks", result.ratio("execute"))
+
+
 def gloo_missing(comm: MPI.Comm) -> str:
     """Return why there is no group of gloo; empty if there is one, on all ranks."""
     try:
@@ -201,9 +220,10 @@ def main() -> None:
     figures: list[Figure] = []
     with torch.no_grad():
         if comm.size > 2:
-            figures = oversubscribed(comm, options.effort)
+            figures = [*oversubscribed(comm, options.effort), independent(comm, options.effort)]
         else:
             figures = all_gathers(comm, options.effort) + seed_program(comm, options.effort)
+            figures.append(independent(comm, options.effort))
             no_gloo = gloo_missing(comm)
             figures += all_reduces(comm, options.effort, no_gloo)
             if no_gloo:

@@ -74,6 +74,17 @@ def all_reduce(devices: int, count: int) -> FusionDefinition:
     return fd
 
 
+def all_reduces(devices: int, count: int, number: int) -> FusionDefinition:
+    """Return ``number`` sums that do not depend on one another, and a use of each."""
+    with FusionDefinition() as fd:
+        given = [fd.define_tensor([devices, count]) for _ in range(number)]
+        for x in given:
+            fd.add_output(fd.ops.neg(fd.ops.sum(x, [0])))
+        for x in given:
+            divide(x, devices, 0)
+    return fd
+
+
 def all_gather(devices: int, count: int) -> FusionDefinition:
     """Return the parts of all devices, ``count`` elements together."""
     with FusionDefinition() as fd:

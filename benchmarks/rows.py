@@ -106,7 +106,14 @@ def _collectives() -> list[Row]:
 MATMUL, SEED = "`torch.matmul`", "2x1024x768 by 768x768 per device"
 ROWS = [
     Row("1", "warm `execute`, 8x8 product, DID loop split, mesh of 1", MATMUL, 1.3, 1.0),
-    Row("2", "the same from C++, per step", "ATen call", 0.5, 0.2, Unit.MICROSECONDS),
+    Row(
+        "2",
+        "32 such products in a row from C++, per step",
+        "ATen call",
+        0.5,
+        0.2,
+        Unit.MICROSECONDS,
+    ),
     Row("3", "chain of 1,000 local ops, 8x8, warm, per op", "torch eager", 1.0, 0.8),
     Row(
         "4", "column-parallel linear, bias, 8x8 per rank, 2 ranks", "`F.linear` on the shard", 3, 2
@@ -136,4 +143,13 @@ ROWS = [
         *(1, 0, Unit.BYTES_PER_CALL),
     ),
     Row("also", "all-reduce of 4 KB, 4 ranks, 2 cores", "nothing", 1, 1, Unit.MILLISECONDS),
+    *(
+        Row(
+            f"posted, {ranks} ranks",
+            "16 all-reduces of 4 KB that wait for nothing, in one program",
+            "one after the other by mpi4py",
+            *(1.0, 0.5),
+        )
+        for ranks in (2, 4)
+    ),
 ]

@@ -45,8 +45,8 @@ class Job:
 _ON_RANKS = [row.key for row in rows.ROWS if row.key[0] in "4567"]
 JOBS = {
     "execute": Job("bench_execute.py", 0, ["1", "3", "8 d=1", "9", "10", "14 seed", "14 tiny"]),
-    "ranks": Job("bench_ranks.py", 2, [*_ON_RANKS, "8 d=2"]),
-    "more_ranks": Job("bench_ranks.py", 4, ["also"]),
+    "ranks": Job("bench_ranks.py", 2, [*_ON_RANKS, "8 d=2", "posted, 2 ranks"]),
+    "more_ranks": Job("bench_ranks.py", 4, ["also", "posted, 4 ranks"]),
     "compile": Job(
         "bench_compile.py", 0, ["2", "11", "12 n", "12 mesh", "12 half", "12 3-D", "13"]
     ),

@@ -60,8 +60,7 @@ void compileBenchmark(benchmark::State& state, const Chain& chain) {
 const auto kMesh8 = DeviceMesh(range(8));
 
 BENCHMARK_CAPTURE(compileBenchmark, ops_1000, Chain{1000, kMesh8})->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(compileBenchmark, ops_10000, Chain{10000, kMesh8})
-    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(compileBenchmark, ops_10000, Chain{10000, kMesh8})->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(compileBenchmark, ops_100000, Chain{100000, kMesh8})
     ->Unit(benchmark::kMillisecond)
     ->Iterations(1);
