@@ -53,7 +53,7 @@ void read(PyObject* inputs, Inputs& result, int depth) {
     throw py::type_error("execute: the lists of inputs are nested more than " +
                          std::to_string(kMaxNesting) + " deep. Does a list contain itself?");
   }
-  if (THPVariable_Check(inputs)) {
+  if (!PyList_CheckExact(inputs) && THPVariable_Check(inputs)) {
     throw py::type_error("execute: expected a list of inputs, but got a tensor. Write [x].");
   }
   const auto list = py::reinterpret_steal<py::object>(

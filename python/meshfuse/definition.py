@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -33,6 +34,25 @@ from .schedule import SchedOperators
 from .tensor_arguments import parse_tensor_arguments
 from .unsupported import add_unsupported, unsupported
 from .vector import Vector
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _without_options(execute: _Method) -> _Method:
+    """Go a short way where a call has no options and the program ran before."""
+
+    @functools.wraps(execute)
+    def method(self: FusionDefinition, inputs: Iterable[Any], **options: Any) -> Any:
+        if options or self._run is None:
+            return execute(self, inputs, **options)
+        try:
+            return self._run(inputs)
+        except Exception as error:
+            failure.mark_told(error)
+            failure.report(error, "executing a fusion", self._cache, self._script_for(inputs))
+            raise
+
+    return cast("_Method", method)
 
 
 class FusionDefinition(Inspection):
@@ -201,6 +221,7 @@ class FusionDefinition(Inspection):
 
     # ---- execution
 
+    @_without_options
     def execute(
         self,
         inputs: Iterable[Any],
@@ -232,22 +253,6 @@ class FusionDefinition(Inspection):
             meshfuse.PeerError: another rank failed.
         """
         try:
-            if self._run is not None and not (
-                device is not None
-                or override_user_schedule
-                or capture_debug_output
-                or print_repro
-                or profile
-                or save_repro_inputs
-                or contiguous_outputs
-                or _enable_options
-                or _disable_options
-            ):
-                try:
-                    return self._run(inputs)  # type: ignore[no-any-return]
-                except Exception as error:
-                    failure.mark_told(error)
-                    raise
             settings = execution.Settings(
                 device=device,
                 contiguous_outputs=contiguous_outputs,

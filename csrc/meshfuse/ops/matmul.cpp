@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/mm.h>
 
 namespace meshfuse {
 namespace {
@@ -56,7 +57,10 @@ FactorMap MatmulOp::factors(const OpCall& call) const {
 }
 
 at::Tensor matmulInLayout(const at::Tensor& a, const at::Tensor& b, const Layout& want) {
-  if (a.dim() < 2 || b.dim() < 2 || isRowMajor(want)) return at::matmul(a, b);
+  if (a.dim() < 2 || b.dim() < 2 || isRowMajor(want)) {
+    // What matmul would call, without the way through its own dispatch.
+    return a.dim() == 2 && b.dim() == 2 ? at::mm(a, b) : at::matmul(a, b);
+  }
   const size_t n = want.sizes.size();
   if (static_cast<int64_t>(n) != std::max(a.dim(), b.dim())) return at::matmul(a, b);
   // Result axes in memory order, outermost first.
