@@ -3,6 +3,7 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/comm/mpi_plugin.h>
 #include <meshfuse/comm/select.h>
+#include <meshfuse/comm/threads.h>
 
 #include <unistd.h>
 
@@ -114,6 +115,7 @@ Communicator& Communicator::instance() {
   std::unique_lock lock(state.mutex);
   if (Communicator* made = state.communicator.load(std::memory_order_acquire)) return *made;
   Communicator* made = makeChosen().release();
+  shareCores(*made);
   state.process = getpid();
   state.communicator.store(made, std::memory_order_release);
   // After MPI's own handlers, so that ours runs before them. Python leaves earlier, in its atexit.
