@@ -97,8 +97,8 @@ class Communicator {
   // With `posted`, a call need not wait for the others: it may return when its first messages are
   // on their way, and sets *posted to what is left to do. Until then its tensors, which it keeps
   // alive, must not be touched. Calls end in the order in which they began: waiting for one ends
-  // all those before it, and so does a call without `posted`. Every posted call must be waited for,
-  // directly or through a later one, before its rank ends the execution.
+  // all those before it, and so does a call without `posted` that has messages. Every posted call
+  // must be waited for, directly or through a later one, before its rank ends the execution.
 
   /// out = reduction over the team of in.
   void allReduce(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind,

@@ -62,30 +62,33 @@ MpiCommunicator::Job::~Job() {
   new Lost{std::move(out_), std::move(in_), std::move(memory_)};
 }
 
-void MpiCommunicator::Job::send(Batch& batch, int64_t to, const std::byte* from, int64_t bytes) {
+template <class Begin>
+void MpiCommunicator::Job::beginPieces(Batch& batch, int64_t bytes, int sender, Begin begin) {
   const std::lock_guard lock(group_.mutex_);
   for (int64_t at = 0; at < bytes; at += group_.piece_bytes_) {
     const auto size = static_cast<int>(std::min(group_.piece_bytes_, bytes - at));
-    checkMpi(MPI_Isend(from + at, size, MPI_BYTE, static_cast<int>(to), tag_, group_.data_,
-                       &batch.requests.emplace_back(MPI_REQUEST_NULL)),
-             "MPI_Isend");
-    batch.expected.emplace_back(-1, 0);
+    begin(at, size, &batch.requests.emplace_back(MPI_REQUEST_NULL));
+    batch.expected.emplace_back(sender, size);
     ++pending_;
   }
   batch.bytes += bytes;
 }
 
+void MpiCommunicator::Job::send(Batch& batch, int64_t to, const std::byte* from, int64_t bytes) {
+  beginPieces(batch, bytes, -1, [&](int64_t at, int size, MPI_Request* request) {
+    checkMpi(
+        MPI_Isend(from + at, size, MPI_BYTE, static_cast<int>(to), tag_, group_.data_, request),
+        "MPI_Isend");
+  });
+}
+
 void MpiCommunicator::Job::receive(Batch& batch, int64_t from, std::byte* to, int64_t bytes) {
-  const std::lock_guard lock(group_.mutex_);
-  for (int64_t at = 0; at < bytes; at += group_.piece_bytes_) {
-    const auto size = static_cast<int>(std::min(group_.piece_bytes_, bytes - at));
-    checkMpi(MPI_Irecv(to + at, size, MPI_BYTE, static_cast<int>(from), tag_, group_.data_,
-                       &batch.requests.emplace_back(MPI_REQUEST_NULL)),
-             "MPI_Irecv");
-    batch.expected.emplace_back(static_cast<int>(from), size);
-    ++pending_;
-  }
-  batch.bytes += bytes;
+  beginPieces(
+      batch, bytes, static_cast<int>(from), [&](int64_t at, int size, MPI_Request* request) {
+        checkMpi(
+            MPI_Irecv(to + at, size, MPI_BYTE, static_cast<int>(from), tag_, group_.data_, request),
+            "MPI_Irecv");
+      });
 }
 
 void MpiCommunicator::Job::wait(Batch& batch) {

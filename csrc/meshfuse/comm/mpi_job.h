@@ -23,7 +23,7 @@ class MpiCommunicator::Job {
   /// Messages that are waited for together.
   struct Batch {
     std::vector<MPI_Request> requests;
-    std::vector<std::pair<int, int>> expected;  // per request: sender and size; {-1, 0} of a send
+    std::vector<std::pair<int, int>> expected;  // per request: sender (-1: it is a send) and size
     std::vector<MPI_Status> statuses;
     int64_t bytes = 0;
   };
@@ -45,6 +45,9 @@ class MpiCommunicator::Job {
  private:
   friend class MpiCommunicator;
   bool done(Batch& batch);
+  /// Begins messages of at most the group's piece size, by `begin(offset, size, request)`.
+  template <class Begin>
+  void beginPieces(Batch& batch, int64_t bytes, int sender, Begin begin);
 
   MpiCommunicator& group_;
   const std::string_view what_;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <list>
 #include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -213,7 +214,7 @@ void runStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
   communicate(*step.communication, comm, participants, runs[0]->optionsFor(step));
   for (size_t i = 0; i < runs.size(); ++i) {
     participants[i].operand.reset();
-    runs[i]->release(step);
+    runs[i]->release(runs[i]->stepAt(index));
     runs[i]->receive(runs[i]->stepAt(index), std::move(participants[i].result));
   }
 }
@@ -244,7 +245,7 @@ class PostedSteps {
   /// After an exception the others still wait for this rank's part in them.
   ~PostedSteps() {
     try {
-      if (!begun_.empty()) begun_.back().second.wait();
+      for (auto& [index, communication] : begun_) communication.wait();
     } catch (...) {  // this is the second exception: the first one is told
     }
   }
@@ -268,17 +269,13 @@ class PostedSteps {
   const Plan& plan_;
   Communicator& comm_;
   DeviceRun& run_;
-  std::deque<std::pair<size_t, PostedCommunication>> begun_;
+  std::list<std::pair<size_t, PostedCommunication>> begun_;  // needs no memory while empty
 };
 
 /// All steps, on the only local device.
 void runAlone(const Plan& plan, Communicator& comm, DeviceRun& run,
               const ExpressionEvaluator* scalars) {
   DeviceRun* const alone[] = {&run};
-  if (!plan.posts) {
-    for (size_t i = 0; i < plan.steps.size(); ++i) runStep(i, comm, alone, scalars);
-    return;
-  }
   PostedSteps posted(plan, comm, run);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];

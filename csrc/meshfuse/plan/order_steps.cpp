@@ -15,8 +15,7 @@ bool reduces(const Step& step) {
 }
 /// The same on ranks outside of the meshes, which do not know all of a step.
 bool canOverlap(const Step& step) {
-  return step.communication != nullptr && !step.communication->info.between_meshes &&
-         step.communication->info.kind != CommunicationKind::LocalSlice;
+  return step.communication != nullptr && step.communication->isWithinMesh();
 }
 
 /// List scheduling: the first ready step in the given order, unless it has to wait.
@@ -43,35 +42,26 @@ class Ordering {
   std::vector<size_t> run() {
     while (!ready_.empty()) {
       const size_t next = *ready_.begin();
-      if (begun_.contains(waits_for_[next])) {
-        if (!reductions_.empty()) {
-          take(*reductions_.begin());
-        } else if (!others_.empty() && !oneIsAhead(waits_for_[next])) {
-          take(*others_.begin());
-        } else {
-          end(begun_, waits_for_[next]);
-          end(others_begun_, waits_for_[next]);
-        }
-        continue;
+      if (!mustWait(next)) {
+        take(next);
+      } else if (!reductions_.empty()) {
+        take(*reductions_.begin());
+      } else if (!others_.empty() && last_other_ <= waits_for_[next]) {
+        take(*others_.begin());
+      } else {
+        ended_ = waits_for_[next];
       }
-      take(next);
     }
     return order_;
   }
 
  private:
-  /// Whether one that is no reduction is under way beside what ends at `place`.
-  bool oneIsAhead(size_t place) const {
-    return others_begun_.upper_bound(place) != others_begun_.end();
-  }
-  static void end(std::set<size_t>& places, size_t last) {
-    places.erase(places.begin(), places.upper_bound(last));
-  }
+  bool mustWait(size_t i) const { return waits_for_[i] > ended_; }
 
   void setReady(size_t i) {
     ready_.insert(i);
     // One that reads the result of another cannot begin before that has ended.
-    if (canOverlap(steps_[i]) && !begun_.contains(waits_for_[i]))
+    if (canOverlap(steps_[i]) && !mustWait(i))
       (reduces(steps_[i]) ? reductions_ : others_).insert(i);
   }
 
@@ -82,8 +72,7 @@ class Ordering {
     order_.push_back(i);
     const size_t place = order_.size();
     const bool communicates = canOverlap(steps_[i]);
-    if (communicates) begun_.insert(place);
-    if (communicates && !reduces(steps_[i])) others_begun_.insert(place);
+    if (communicates && !reduces(steps_[i])) last_other_ = place;
     for (const size_t reader : readers_[i]) {
       if (communicates) waits_for_[reader] = place;
       if (--missing_[reader] == 0) setReady(reader);
@@ -93,10 +82,11 @@ class Ordering {
   const std::vector<Step>& steps_;
   std::vector<size_t> missing_;                   // per step: operands that are not there
   std::vector<std::vector<size_t>> readers_;      // per step
-  std::vector<size_t> waits_for_;                 // per step: the last communication that it reads
+  std::vector<size_t> waits_for_;                 // per step: place of the last one that it reads
   std::set<size_t> ready_, reductions_, others_;  // all, and communications that may go first
-  // Communications under way, by their places in the order, from 1; those that are no reductions.
-  std::set<size_t> begun_, others_begun_;
+  // Places in the order, from 1: all communications up to `ended_` have ended; `last_other_` is the
+  // last one that is no reduction.
+  size_t ended_ = 0, last_other_ = 0;
   std::vector<size_t> order_;
 };
 
@@ -114,9 +104,7 @@ void orderSteps(Plan& plan) {
 
 void postCommunications(Plan& plan) {
   std::vector<int32_t> made_by(static_cast<size_t>(plan.num_slots), -1);  // not awaited yet
-  const auto post = [&](int32_t maker) {
-    plan.steps[static_cast<size_t>(maker)].posted = plan.posts = true;
-  };
+  const auto post = [&](int32_t maker) { plan.steps[static_cast<size_t>(maker)].posted = true; };
   const auto count = static_cast<int32_t>(plan.steps.size());
   for (int32_t i = 0; i < count; ++i) {
     Step& step = plan.steps[static_cast<size_t>(i)];

@@ -48,10 +48,12 @@ struct CommunicationStep {
     return info.between_meshes && info.kind != CommunicationKind::Broadcast &&
            info.kind != CommunicationKind::Reduce;
   }
-  /// Whether one message or collective does all of it, so that it can be posted.
-  bool mayPost() const {
-    return isExchange() || (!info.between_meshes && info.kind != CommunicationKind::LocalSlice);
+  /// Whether devices of one mesh send one another something.
+  bool isWithinMesh() const {
+    return !info.between_meshes && info.kind != CommunicationKind::LocalSlice;
   }
+  /// Whether one message or collective does all of it, so that it can be posted.
+  bool mayPost() const { return isExchange() || isWithinMesh(); }
 };
 
 struct Step {
@@ -90,7 +92,6 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   Slot num_slots = 0;
   bool has_dynamic_scalars = false;
-  bool posts = false;                      // some step is posted
   std::optional<PlanAgreement> agreement;  // with a single local device that communicates
   bool every_device_runs = true;           // no step or output is restricted to part of the devices
   std::string toString() const;
