@@ -16,6 +16,11 @@
 #include <string_view>
 #include <vector>
 
+/// Lists of a few values are Python lists, as std::vector is.
+template <class T, uint32_t N>
+struct pybind11::detail::type_caster<meshfuse::SmallVector<T, N>>
+    : pybind11::detail::list_caster<meshfuse::SmallVector<T, N>, T> {};
+
 namespace meshfuse::python {
 namespace py = pybind11;
 
@@ -35,9 +40,9 @@ template <class T>
 std::shared_ptr<T> share(const std::shared_ptr<Fusion>& fusion, T* node) {
   return node == nullptr ? nullptr : std::shared_ptr<T>(fusion, node);
 }
-template <class T>
-std::vector<std::shared_ptr<T>> shareAll(const std::shared_ptr<Fusion>& fusion,
-                                         const std::vector<T*>& nodes) {
+template <class List>
+auto shareAll(const std::shared_ptr<Fusion>& fusion, const List& nodes) {
+  using T = std::remove_pointer_t<typename List::value_type>;
   std::vector<std::shared_ptr<T>> result;
   result.reserve(nodes.size());
   for (T* node : nodes) result.push_back(share(fusion, node));

@@ -151,10 +151,10 @@ TEST_F(PropagateShardingTest, SaysWhereSplitsComeFrom) {
   axisAfterPass(y);
   EXPECT_EQ(h->meshOrigin().tensor, w->id());
   EXPECT_EQ(h->splitOrigin(kX).tensor, w->id());
-  EXPECT_EQ(h->splitOrigin(kX).factor, "n");
+  EXPECT_EQ(factorName(*fusion, h->splitOrigin(kX)), "n");
   EXPECT_EQ(y->splitOrigin(kX).tensor, h->id());
   EXPECT_EQ(x->meshOrigin().tensor, h->id());
-  EXPECT_EQ(x->meshOrigin().factor, "");
+  EXPECT_EQ(factorName(*fusion, x->meshOrigin()), "");
   EXPECT_EQ(x->splitOrigin(kX).tensor, -1);
   EXPECT_EQ(w->meshOrigin().tensor, -1);
   EXPECT_FALSE(h->meshIsDeclared());

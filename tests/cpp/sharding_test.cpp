@@ -142,7 +142,7 @@ TEST_F(ShardingTest, AllocationMayBeAsked) {
 TEST_F(ShardingTest, AxesThatLeadToDevices) {
   TensorView* tv = on(input({4, 12}), two);
   tv->outerSplit(1, 3)->outerSplit(2, 2)->parallelize(2, kX);
-  const std::vector<bool> leads = leadsToDevice(tv->domain());
+  const auto leads = leadsToDevice(tv->domain());
   std::string text;
   for (const IterDomain* id : tv->domain().ids()) {
     text += shortText(id) + (leads[static_cast<size_t>(id->index())] ? "+ " : "- ");

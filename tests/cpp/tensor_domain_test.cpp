@@ -7,7 +7,7 @@
 namespace meshfuse {
 namespace {
 
-using Ids = std::vector<int32_t>;
+using Ids = AxisList;
 
 class TensorDomainTest : public FusionTest {
  protected:

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace meshfuse {
@@ -74,23 +76,32 @@ class MessageBuilder {
   explicit MessageBuilder(const Args&... args) {
     (add(args), ...);
   }
-  std::string text() const { return out_.str(); }
+  const std::string& text() const { return text_; }
   const ErrorWhere& where() const { return where_; }
 
  private:
   template <class T>
   void add(const T& value) {
-    out_ << value;
+    if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      text_ += std::string_view(value);
+    } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> ||
+                         std::is_same_v<T, int32_t>) {
+      text_ += std::to_string(value);
+    } else {
+      std::ostringstream out;
+      out << value;
+      text_ += out.str();
+    }
   }
   void add(const AtTensor& t) {
-    out_ << t.name;
+    text_ += t.name;
     if (where_.tensor.empty()) where_.tensor = t.name;
   }
   void add(const AtAxis& a) {
-    out_ << a.axis;
+    add(a.axis);
     if (!where_.axis) where_.axis = a.axis;
   }
-  std::ostringstream out_;
+  std::string text_;
   ErrorWhere where_;
 };
 [[noreturn]] void throwError(const MessageBuilder& message);

@@ -17,6 +17,7 @@ struct Span {  // an axis in memory
   int64_t size = -1, stride = 0;
   bool present() const { return size >= 0; }
 };
+using Spans = SmallVector<Span, 6>;  // by axis
 
 ScalarLookup lookupIn(const ExpressionEvaluator& ee) {
   return [&ee](Scalar s) { return ee.evaluate(s); };
@@ -49,7 +50,7 @@ Span join(const TensorView* tv, const Span& outer, const Span& inner) {
 }
 
 /// Walks spans of allocation axes back to the logical axes.
-void walkToLogical(const TensorView* tv, const DomainSizes& sizes, std::vector<Span>& spans) {
+void walkToLogical(const TensorView* tv, const DomainSizes& sizes, Spans& spans) {
   const TensorDomain& domain = tv->domain();
   const auto transforms = domain.transforms();
   const auto span = [&](int32_t i) -> Span& { return spans[static_cast<size_t>(i)]; };
@@ -84,7 +85,7 @@ std::vector<int64_t> inferAllocationShape(const TensorView* tv, const Expression
 Layout localLayout(const TensorView* tv, const ExpressionEvaluator& ee) {
   const TensorDomain& domain = tv->domain();
   const DomainSizes sizes = domainSizes(tv, ee.globalShape(tv), lookupIn(ee), ee.device());
-  std::vector<Span> spans(domain.ids().size());
+  Spans spans(domain.ids().size());
   const auto allocation = domain.withoutReductions(domain.allocation());
   int64_t stride = 1;
   for (size_t k = allocation.size(); k-- > 0;) {
@@ -135,9 +136,8 @@ std::vector<int64_t> unshardedSizes(const TensorView* tv, std::span<const int64_
   MESHFUSE_CHECK(static_cast<int64_t>(local.size()) == tv->ndim(), "unsharded_sizes: ", at(tv),
                  " has ", tv->ndim(), " axes, but ", local.size(), " sizes were given.");
   const auto logical = tv->domain().withoutReductions(tv->domain().logical());
-  const std::vector<bool> divided = leadsToDevice(tv->domain());
   bool merged = false;
-  std::vector<bool> outermost(local.size(), false);  // first operand of a merge on a device path
+  SmallVector<bool, 8> outermost(local.size(), false);  // first operand of a merge on a device path
   for (const ParallelType p : kDeviceTypes) {
     const auto axis = shardedAxis(tv, p);
     if (!axis) continue;
@@ -158,6 +158,7 @@ std::vector<int64_t> unshardedSizes(const TensorView* tv, std::span<const int64_
     global[position] *= tv->getDeviceMesh().size(p);
   }
   if (!merged) return global;
+  const auto divided = leadsToDevice(tv->domain());
   // Of merged axes one device's part tells the outermost size at most, and only when it holds the
   // others whole (bind checks that); the others must be declared.
   for (size_t i = 0; i < logical.size(); ++i) {
@@ -191,7 +192,7 @@ void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t posi
   const std::vector<int64_t> global =
       unshardedSizes(tv, std::span(local.sizes().data(), local.sizes().size()));
   const DomainSizes sizes = domainSizes(tv, global, constantsOf(tv), device);
-  std::vector<Span> spans(domain.ids().size());
+  Spans spans(domain.ids().size());
   const auto span = [&](int32_t i) -> Span& { return spans[static_cast<size_t>(i)]; };
   const auto logical = domain.withoutReductions(domain.logical());
   for (size_t i = 0; i < logical.size(); ++i) {
@@ -201,8 +202,9 @@ void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t posi
   const auto allocated = [&](int32_t i) {
     return std::ranges::find(allocation, i) != allocation.end();
   };
-  const std::string who =
-      concat(position < 0 ? "tensor " : concat("input ", position, ", "), toString(tv));
+  const auto who = [&] {
+    return concat(position < 0 ? "tensor " : concat("input ", position, ", "), toString(tv));
+  };
   const auto transforms = domain.transforms();
   for (size_t t = domain.definitionTransforms(); t < transforms.size(); ++t) {
     const Transform& x = transforms[t];
@@ -216,7 +218,7 @@ void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t posi
     }
     const Span b = std::exchange(span(x.in[1]), {});
     MESHFUSE_CHECK(a.size == 1 || b.size == 1 || a.stride == b.stride * b.size,
-                   "Merging of discontiguous dimensions: ", who, " merges axes of sizes ", a.size,
+                   "Merging of discontiguous dimensions: ", who(), " merges axes of sizes ", a.size,
                    " and ", b.size, " whose strides are ", a.stride, " and ", b.stride,
                    ". Pass a contiguous tensor.");
     span(x.out[0]) = {a.size * b.size, b.size == 1 ? a.stride : b.stride};
@@ -227,7 +229,7 @@ void checkContiguity(const TensorView* tv, const at::Tensor& local, int64_t posi
     const Span& s = span(allocation[k]);
     if (id->isReduction() || id->isBroadcast() || id->isDeviceDim() || s.size <= 1) continue;
     MESHFUSE_CHECK(domain.contiguity()[k] != true || s.stride == expected,
-                   "stride mismatch with contiguity info: ", who, " (", AtTensor{tv->name()},
+                   "stride mismatch with contiguity info: ", who(), " (", AtTensor{tv->name()},
                    ") has sizes ", local.sizes(), " and strides ", local.strides(),
                    "; allocation axis ", AtAxis{static_cast<int64_t>(k)},
                    " is declared contiguous, so its stride must be ", expected, ", but it is ",

@@ -151,7 +151,7 @@ class SizeWalk {
   const TensorDomain& domain_;
   const ScalarLookup& lookup_;
   int64_t device_;
-  std::vector<bool> leads_;
+  SmallVector<bool, 8> leads_;
   std::vector<const Transform*> uneven_;
   DomainSizes sizes_;
 };

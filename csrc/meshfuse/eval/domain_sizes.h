@@ -14,8 +14,8 @@ using ScalarLookup = std::function<std::optional<int64_t>(Scalar)>;
 
 /// Extents by axis index. Axes that come from reductions have no sizes (-1).
 struct DomainSizes {
-  std::vector<int64_t> global;  // as if there were one device
-  std::vector<int64_t> local;   // part of one device: at most 1 for device axes
+  SmallVector<int64_t, 6> global;  // as if there were one device
+  SmallVector<int64_t, 6> local;   // part of one device: at most 1 for device axes
 
   int64_t localOf(int32_t id) const { return local[static_cast<size_t>(id)]; }
   int64_t globalOf(int32_t id) const { return global[static_cast<size_t>(id)]; }

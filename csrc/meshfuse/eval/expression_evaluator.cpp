@@ -11,9 +11,14 @@
 namespace meshfuse {
 namespace {
 
-std::string inputText(const TensorView* tv, int64_t position) {
-  return position < 0 ? concat("tensor ", toString(tv))
-                      : concat("input ", position, ", ", toString(tv));
+/// Says which tensor a message is about; text only where there is a message.
+struct Described {
+  const TensorView* tv;
+  int64_t position;
+};
+std::ostream& operator<<(std::ostream& out, const Described& d) {
+  if (d.position < 0) return out << "tensor " << toString(d.tv);
+  return out << "input " << d.position << ", " << toString(d.tv);
 }
 
 /// "global size 10 over 4 devices" for messages about an axis.
@@ -90,7 +95,7 @@ std::vector<int64_t> ExpressionEvaluator::globalShape(const TensorView* tv) cons
 }
 
 void ExpressionEvaluator::bind(const TensorView* tv, const at::Tensor& local, int64_t position) {
-  const std::string who = inputText(tv, position);
+  const Described who{tv, position};
   MESHFUSE_CHECK(local.dim() == tv->ndim(), "Expected ", who, " (", at(tv), "), to have ",
                  tv->ndim(), " axes, but got a tensor of ", local.dim(), " axes with sizes ",
                  local.sizes(), ". Pass this device's part with one size per axis.");
@@ -100,7 +105,7 @@ void ExpressionEvaluator::bind(const TensorView* tv, const at::Tensor& local, in
                  " with .to(), or declare another dtype.");
   const auto sizes = std::span(local.sizes().data(), local.sizes().size());
   const std::vector<int64_t> global = unshardedSizes(tv, sizes);
-  const auto logical = tv->domain().withoutReductions(tv->domain().logical());
+  const AxisList logical = tv->domain().withoutReductions(tv->domain().logical());
   for (size_t i = 0; i < logical.size(); ++i) {
     const IterDomain* id = tv->domain().id(logical[i]);
     const auto axis = static_cast<int64_t>(i);

@@ -56,7 +56,7 @@ struct NamedTensor {
 
 /// Transforms on the way to device axes.
 std::vector<Transform> devicePath(const TensorDomain& domain) {
-  const std::vector<bool> leads = leadsToDevice(domain);
+  const auto leads = leadsToDevice(domain);
   std::vector<Transform> path;
   for (size_t t = domain.definitionTransforms(); t < domain.transforms().size(); ++t) {
     const Transform& x = domain.transforms()[t];

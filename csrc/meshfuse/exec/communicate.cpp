@@ -419,7 +419,7 @@ void keepOwn(const CommunicationStep& step, std::span<Participant> all) {
 void communicate(const CommunicationStep& step, Communicator& comm,
                  std::span<Participant> participants, const at::TensorOptions& options) {
   const auto inTeams = [&](auto run) {
-    for (const Team& team : step.teams) run(TeamRun(step, comm, team, participants));
+    for (const Team& team : *step.teams) run(TeamRun(step, comm, team, participants));
   };
   if (step.isExchange()) {
     Exchange exchange(step, participants, options);
@@ -431,8 +431,8 @@ void communicate(const CommunicationStep& step, Communicator& comm,
       inTeams([&](TeamRun team) { team.broadcast(options); });
       return keepOwn(step, participants);
     case CommunicationKind::Reduce: {
-      TeamRun(step, comm, step.teams[0], participants).reduce(step.root);
-      TeamRun(step, comm, step.teams[1], participants).broadcast(options);
+      TeamRun(step, comm, (*step.teams)[0], participants).reduce(step.root);
+      TeamRun(step, comm, (*step.teams)[1], participants).broadcast(options);
       for (Participant& m : participants) {
         if (!step.to->has(m.device)) m.result.reset();
       }

@@ -322,7 +322,7 @@ void Executor::setValues(OpCall& call, std::span<const size_t> params,
 
 void Executor::setDrawn(OpCall& call, std::span<const size_t> params,
                         std::span<const int64_t> values) {
-  for (size_t i = 0; i < params.size(); ++i) call.values_[params[i]] = values[i];
+  for (size_t i = 0; i < params.size(); ++i) call.valueOf(params[i]) = values[i];
 }
 
 std::vector<std::vector<at::Tensor>> Executor::run(std::span<const Plan* const> plans,

@@ -31,7 +31,7 @@ bool hasTraffic(const Step& step) {
     return std::ranges::any_of(how.pieces, [](const Piece& p) { return p.from != p.to; });
   }
   return how.info.kind != CommunicationKind::LocalSlice &&
-         std::ranges::any_of(how.teams, [](const Team& team) { return team.size() > 1; });
+         std::ranges::any_of(*how.teams, [](const Team& team) { return team.size() > 1; });
 }
 
 }  // namespace

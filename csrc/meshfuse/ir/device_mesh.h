@@ -52,7 +52,9 @@ class DeviceMesh {
   int64_t maxDeviceId() const;
   std::string toString() const;  // "DeviceMesh{0 1 2 3}", "DeviceMesh{{0 1}{2 3}}"
 
-  bool operator==(const DeviceMesh& o) const { return ids_ == o.ids_ && shape_ == o.shape_; }
+  bool operator==(const DeviceMesh& o) const {
+    return this == &o || (ids_ == o.ids_ && shape_ == o.shape_);
+  }
 
  private:
   std::vector<int64_t> ids_, shape_;

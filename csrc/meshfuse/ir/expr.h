@@ -5,7 +5,7 @@
 #include <meshfuse/ir/factor_map.h>
 #include <meshfuse/ir/tensor_view.h>
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -49,27 +49,27 @@ class Expr {
   }
   const std::vector<Arg>& args() const { return args_; }
   /// Tensor arguments in order of the parameters.
-  const std::vector<TensorView*>& inputs() const { return inputs_; }
-  const std::vector<TensorView*>& outputs() const { return outputs_; }
+  const TensorViews& inputs() const { return inputs_; }
+  const TensorViews& outputs() const { return outputs_; }
   TensorView* input(size_t i) const { return inputs_.at(i); }
   TensorView* output(size_t i) const { return outputs_.at(i); }
-  const FactorMap& factors() const { return factors_; }
+  const FactorMap& factors() const { return *factors_; }
   const std::vector<Constraint>& constraints() const { return constraints_; }
   SourceLoc loc() const { return loc_; }
   /// Set on operations that a pass inserted because of a resharding.
-  const std::optional<Cause>& cause() const { return cause_; }
-  void setCause(Cause cause) { cause_ = std::move(cause); }
+  const std::shared_ptr<const Cause>& cause() const { return cause_; }
+  void setCause(std::shared_ptr<const Cause> cause) { cause_ = std::move(cause); }
 
  private:
   friend class Fusion;
   int32_t id_;
   const OpDef* op_;
   std::vector<Arg> args_;
-  std::vector<TensorView*> inputs_, outputs_;
-  FactorMap factors_;
+  TensorViews inputs_, outputs_;
+  std::shared_ptr<const FactorMap> factors_;  // shared with operations alike, and with copies
   std::vector<Constraint> constraints_;
   SourceLoc loc_;
-  std::optional<Cause> cause_;
+  std::shared_ptr<const Cause> cause_;
 };
 
 }  // namespace meshfuse

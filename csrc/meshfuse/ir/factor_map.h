@@ -53,6 +53,7 @@ class FactorMap {
     return std::span<const int32_t>(flat_).subspan(first, end(axes_, a, flat_.size()) - first);
   }
   bool operator==(const FactorMap&) const = default;
+  size_t hash() const;
 
  private:
   static size_t end(const std::vector<int32_t>& starts, size_t i, size_t last) {

@@ -22,14 +22,34 @@ TensorView* Fusion::newTensor(DataType dtype) {
   return &tv;
 }
 
-Expr* Fusion::newExpr(const OpDef* op, std::vector<Arg> args, std::vector<TensorView*> inputs,
-                      std::vector<TensorView*> outputs, FactorMap factors,
-                      std::vector<Constraint> constraints) {
+size_t FactorMap::hash() const {
+  size_t hash = factors_.size();
+  const auto mix = [&](size_t word) { hash = (hash ^ word) * 0x9E3779B97F4A7C15ull; };
+  for (const Factor& f : factors_) {
+    mix((static_cast<size_t>(f.extent.id) << 8) | static_cast<size_t>(f.kind));
+  }
+  for (const auto* list : {&operands_, &axes_, &flat_}) {
+    for (const int32_t i : *list) mix(static_cast<size_t>(i));
+  }
+  return hash ^ (hash >> 32);
+}
+
+std::shared_ptr<const FactorMap> Fusion::internFactors(FactorMap factors) {
+  const size_t hash = factors.hash();
+  const auto [first, last] = factor_maps_.equal_range(hash);
+  for (auto it = first; it != last; ++it) {
+    if (*it->second == factors) return it->second;
+  }
+  return factor_maps_.emplace(hash, std::make_shared<const FactorMap>(std::move(factors)))->second;
+}
+
+Expr* Fusion::newExpr(const OpDef* op, std::vector<Arg> args, TensorViews inputs,
+                      TensorViews outputs, FactorMap factors, std::vector<Constraint> constraints) {
   bumpVersion();
   Expr& expr = exprs_.emplace_back(static_cast<int32_t>(exprs_.size()), op);
   expr.args_ = std::move(args);
   expr.inputs_ = std::move(inputs);
-  expr.factors_ = std::move(factors);
+  expr.factors_ = internFactors(std::move(factors));
   expr.constraints_ = std::move(constraints);
   expr.loc_ = current_loc;
   for (TensorView* in : expr.inputs_) {
@@ -39,7 +59,7 @@ Expr* Fusion::newExpr(const OpDef* op, std::vector<Arg> args, std::vector<Tensor
   return &expr;
 }
 
-void Fusion::replaceOutputs(Expr* expr, std::vector<TensorView*> outputs) {
+void Fusion::replaceOutputs(Expr* expr, TensorViews outputs) {
   bumpVersion();
   for (TensorView* old : expr->outputs_) old->definition_ = nullptr;
   expr->outputs_ = std::move(outputs);
@@ -55,7 +75,9 @@ void Fusion::replaceInput(Expr* expr, TensorView* before, TensorView* now) {
     }
   }
   std::ranges::replace(expr->inputs_, before, now);
-  std::erase(before->uses_, expr);
+  if (const auto use = std::ranges::find(before->uses_, expr); use != before->uses_.end()) {
+    before->uses_.erase(use);
+  }
   if (std::ranges::find(now->uses_, expr) == now->uses_.end()) now->uses_.push_back(expr);
 }
 
@@ -138,9 +160,9 @@ std::vector<Expr*> Fusion::exprs() const {
   std::priority_queue<Expr*, std::vector<Expr*>, decltype(later)> ready(later);
   for (Expr* expr : found) {
     int32_t& count = missing[static_cast<size_t>(expr->id())];
-    std::vector<const Expr*> producers;
+    ExprList producers;
     for (const TensorView* in : expr->inputs()) {
-      const Expr* def = in->definition();
+      Expr* def = in->definition();
       if (def == nullptr || std::ranges::find(producers, def) != producers.end()) continue;
       producers.push_back(def);
       ++count;
@@ -153,7 +175,7 @@ std::vector<Expr*> Fusion::exprs() const {
     Expr* expr = ready.top();
     ready.pop();
     order.push_back(expr);
-    std::vector<const Expr*> seen;
+    ExprList seen;
     for (const TensorView* out : expr->outputs()) {
       for (Expr* use : out->uses()) {
         if (needed[static_cast<size_t>(use->id())] == 0) continue;
@@ -206,6 +228,7 @@ std::unique_ptr<Fusion> Fusion::clone() const {
   copy->strict = strict;
   copy->uneven = uneven;
   copy->reduce_dtype = reduce_dtype;
+  std::unordered_map<const DeviceMesh*, const DeviceMesh*> meshes;
   for (const TensorView& tv : tensors_) {
     TensorView& now = copy->tensors_.emplace_back(copy.get(), tv.id_, tv.dtype_);
     now.input_ = tv.input_;
@@ -215,27 +238,29 @@ std::unique_ptr<Fusion> Fusion::clone() const {
     now.name_ = tv.name_;
     now.loc_ = tv.loc_;
     now.annotation_loc_ = tv.annotation_loc_;
-    now.mesh_origin_ = tv.mesh_origin_;
-    now.split_origins_ = tv.split_origins_;
+    if (tv.origins_) now.origins_ = std::make_unique<TensorView::Origins>(*tv.origins_);
     now.domain_.copyFrom(*copy, &now, tv.domain_);
-    if (tv.mesh_ != nullptr) now.mesh_ = copy->internMesh(*tv.mesh_);
+    if (tv.mesh_ != nullptr) {
+      const DeviceMesh*& mesh = meshes[tv.mesh_];
+      if (mesh == nullptr) mesh = copy->internMesh(*tv.mesh_);
+      now.mesh_ = mesh;
+    }
   }
   const auto map = [&](const TensorView* tv) { return copy->tensor(tv->id()); };
-  const auto mapList = [&](const std::vector<TensorView*>& list) {
-    std::vector<TensorView*> out;
-    out.reserve(list.size());
-    for (const TensorView* tv : list) out.push_back(map(tv));
-    return out;
+  const auto mapAll = [&](auto& list) {
+    for (TensorView*& tv : list) tv = map(tv);
   };
   for (const Expr& expr : exprs_) {
     Expr& now = copy->exprs_.emplace_back(expr.id_, expr.op_);
     now.args_ = expr.args_;
     for (Arg& arg : now.args_) {
       if (auto* tv = std::get_if<TensorView*>(&arg)) *tv = map(*tv);
-      if (auto* list = std::get_if<std::vector<TensorView*>>(&arg)) *list = mapList(*list);
+      if (auto* list = std::get_if<std::vector<TensorView*>>(&arg)) mapAll(*list);
     }
-    now.inputs_ = mapList(expr.inputs_);
-    now.outputs_ = mapList(expr.outputs_);
+    now.inputs_ = expr.inputs_;
+    now.outputs_ = expr.outputs_;
+    mapAll(now.inputs_);
+    mapAll(now.outputs_);
     now.factors_ = expr.factors_;
     now.constraints_ = expr.constraints_;
     now.loc_ = expr.loc_;
@@ -253,6 +278,7 @@ std::unique_ptr<Fusion> Fusion::clone() const {
     const auto* tv = std::get_if<TensorView*>(&v);
     return tv == nullptr ? v : Val(map(*tv));
   };
+  copy->inputs_.reserve(inputs_.size());
   for (const Val& in : inputs_) copy->inputs_.push_back(mapVal(in));
   for (const FusionOutput& out : outputs_) {
     copy->outputs_.push_back({mapVal(out.value), out.alias == nullptr ? nullptr : map(out.alias)});

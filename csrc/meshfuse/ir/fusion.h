@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -39,11 +40,10 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
     id.number_ = static_cast<int32_t>(ids_.size()) - 1;
     return &id;
   }
-  Expr* newExpr(const OpDef* op, std::vector<Arg> args, std::vector<TensorView*> inputs,
-                std::vector<TensorView*> outputs, FactorMap factors,
-                std::vector<Constraint> constraints);
+  Expr* newExpr(const OpDef* op, std::vector<Arg> args, TensorViews inputs, TensorViews outputs,
+                FactorMap factors, std::vector<Constraint> constraints);
   /// Makes `outputs` the results of `expr` instead of its present ones.
-  void replaceOutputs(Expr* expr, std::vector<TensorView*> outputs);
+  void replaceOutputs(Expr* expr, TensorViews outputs);
   /// Makes `expr` read `now` wherever it read `before`.
   void replaceInput(Expr* expr, TensorView* before, TensorView* now);
 
@@ -95,6 +95,8 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
 
  private:
   void checkOwn(const TensorView* tv, const char* what) const;
+  /// The map, or an equal one that an operation has already.
+  std::shared_ptr<const FactorMap> internFactors(FactorMap factors);
 
   ScalarPool scalars_;
   std::deque<TensorView> tensors_;
@@ -103,6 +105,7 @@ class Fusion : public std::enable_shared_from_this<Fusion> {
   std::vector<Val> inputs_;
   std::vector<FusionOutput> outputs_;
   std::deque<DeviceMesh> meshes_;
+  std::unordered_multimap<size_t, std::shared_ptr<const FactorMap>> factor_maps_;  // by hash
   std::vector<std::string> files_;
   uint64_t version_ = 0;
 };

@@ -41,7 +41,7 @@ std::string typeText(const TensorView* tv, const TextNames& names);
 std::string rootText(const TensorView* tv, const TextNames& names);
 /// Order of the loop axes when the schedule only split and merged: the halves of a split stand
 /// where the split axis stood, a merged axis where the first of its operands in this order stood.
-std::vector<int32_t> defaultLoop(const TensorDomain& domain);
+AxisList defaultLoop(const TensorDomain& domain);
 
 /// An extent as toString(TensorView*) prints it: "8", "i0", "( ceilDiv(i0, 2) )".
 std::string extentText(const Fusion& fusion, Scalar s);

@@ -9,7 +9,7 @@ void TensorDomain::renumber(std::span<const int32_t> to) {
   const auto change = [&](int32_t& i) {
     if (i >= 0) i = to[static_cast<size_t>(i)];
   };
-  const std::vector<IterDomain*> before = ids_;
+  const auto before = ids_;
   for (IterDomain* id : before) {
     change(id->index_);
     ids_[static_cast<size_t>(id->index_)] = id;
@@ -17,7 +17,7 @@ void TensorDomain::renumber(std::span<const int32_t> to) {
   for (Transform& t : transforms_) {
     for (int32_t* axis : {&t.in[0], &t.in[1], &t.out[0], &t.out[1]}) change(*axis);
   }
-  for (std::vector<int32_t>* list : {&root_, &logical_, &loop_, &allocation_}) {
+  for (AxisList* list : {&root_, &logical_, &loop_, &allocation_}) {
     for (int32_t& i : *list) change(i);
   }
 }

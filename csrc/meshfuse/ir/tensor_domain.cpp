@@ -20,19 +20,19 @@ int32_t TensorDomain::newId(Fusion& fusion, TensorView* tensor, Scalar extent, I
   return id->index_;
 }
 
-void TensorDomain::setLogical(std::vector<int32_t> ids) {
+void TensorDomain::setLogical(AxisList ids) {
   logical_ = std::move(ids);
   loop_ = logical_;
-  definition_transforms_ = transforms_.size();
+  definition_transforms_ = static_cast<uint32_t>(transforms_.size());
   if (!allocation_is_set_) contiguity_ = uniformContiguity(logical_, true);
 }
 
-void TensorDomain::setRoot(std::vector<int32_t> root) {
+void TensorDomain::setRoot(AxisList root) {
   root_ = std::move(root);
   if (root_ == logical_) root_.clear();
 }
 
-void TensorDomain::setAllocation(std::vector<int32_t> ids, Contiguity contiguity) {
+void TensorDomain::setAllocation(AxisList ids, Contiguity contiguity) {
   allocation_ = std::move(ids);
   contiguity_ = std::move(contiguity);
   allocation_is_set_ = true;
@@ -95,15 +95,15 @@ const Transform* TensorDomain::definition(int32_t i) const {
   return t < 0 ? nullptr : &transforms_[static_cast<size_t>(t)];
 }
 
-std::vector<IterDomain*> TensorDomain::idsOf(const std::vector<int32_t>& list) const {
-  std::vector<IterDomain*> out;
+IdList TensorDomain::idsOf(const AxisList& list) const {
+  IdList out;
   out.reserve(list.size());
   for (const int32_t i : list) out.push_back(id(i));
   return out;
 }
 
-std::vector<int32_t> TensorDomain::withoutReductions(const std::vector<int32_t>& list) const {
-  std::vector<int32_t> out;
+AxisList TensorDomain::withoutReductions(const AxisList& list) const {
+  AxisList out;
   out.reserve(list.size());
   for (const int32_t i : list) {
     if (!id(i)->isReduction()) out.push_back(i);
@@ -126,12 +126,13 @@ int64_t TensorDomain::logicalPosition(int32_t i) const {
   return position;
 }
 
-bool TensorDomain::coversLogical(const std::vector<int32_t>& list) const {
-  std::vector<int> count(ids_.size(), 0);
+bool TensorDomain::coversLogical(const AxisList& list) const {
+  SmallVector<int32_t, 12> count(ids_.size(), 0);
   const auto at = [&](int32_t i) -> int& { return count[static_cast<size_t>(i)]; };
   for (const int32_t i : list) {
     if (++at(i) > 1) return false;
   }
+  if (list == logical_) return true;
   const auto present = [&](int32_t i) { return at(i) > 0 || id(i)->isBroadcast(); };
   for (size_t t = 0; t < definition_transforms_; ++t) {  // root side: forward to logical
     const Transform& x = transforms_[t];
@@ -157,7 +158,7 @@ bool TensorDomain::coversLogical(const std::vector<int32_t>& list) const {
     if (at(i) > 1 || (at(i) == 0 && !id(i)->isBroadcast())) return false;
     at(i) = 0;
   }
-  return std::ranges::all_of(count, [](int c) { return c == 0; });
+  return std::ranges::all_of(count, [](int32_t c) { return c == 0; });
 }
 
 void TensorDomain::copyFrom(Fusion& fusion, TensorView* tensor, const TensorDomain& other) {
@@ -179,9 +180,9 @@ void TensorDomain::copyFrom(Fusion& fusion, TensorView* tensor, const TensorDoma
   allocation_is_set_ = other.allocation_is_set_;
 }
 
-void TensorDomain::rfactor(const std::vector<int32_t>& kept) {
+void TensorDomain::rfactor(const AxisList& kept) {
   // origin[i]: the logical axis that axis i comes from (through a merge: its first operand's).
-  std::vector<int32_t> origin(ids_.size(), -1);
+  AxisList origin(ids_.size(), -1);
   for (const int32_t l : logical_) origin[static_cast<size_t>(l)] = l;
   for (const Transform& t : transforms_) {
     const int32_t from = origin[static_cast<size_t>(t.in[0])];
@@ -196,14 +197,14 @@ void TensorDomain::rfactor(const std::vector<int32_t>& kept) {
   const auto middle = std::stable_partition(
       transforms_.begin() + static_cast<std::ptrdiff_t>(definition_transforms_), transforms_.end(),
       [&](const Transform& t) { return isReplaced(originOf(t.in[0])); });
-  definition_transforms_ = static_cast<size_t>(middle - transforms_.begin());
+  definition_transforms_ = static_cast<uint32_t>(middle - transforms_.begin());
   for (size_t t = 0; t < transforms_.size(); ++t) {
     const Transform& x = transforms_[t];
     id(x.out[0])->definition_ = static_cast<int32_t>(t);
     if (x.kind == Transform::Split) id(x.out[1])->definition_ = static_cast<int32_t>(t);
   }
-  const auto pieces = [&](const std::vector<int32_t>& list) {
-    std::vector<int32_t> out;
+  const auto pieces = [&](const AxisList& list) {
+    AxisList out;
     for (const int32_t i : list) {
       if (!isReplaced(i)) {
         out.push_back(i);
@@ -215,7 +216,7 @@ void TensorDomain::rfactor(const std::vector<int32_t>& kept) {
     }
     return out;
   };
-  const std::vector<int32_t> root = logical_;
+  const AxisList root = logical_;
   logical_ = pieces(root);
   if (allocation_is_set_) allocation_ = pieces(allocation_);
   for (const int32_t i : logical_) {
@@ -226,7 +227,7 @@ void TensorDomain::rfactor(const std::vector<int32_t>& kept) {
   contiguity_ = uniformContiguity(allocation(), true);
 }
 
-Contiguity TensorDomain::uniformContiguity(const std::vector<int32_t>& list, bool flag) const {
+Contiguity TensorDomain::uniformContiguity(const AxisList& list, bool flag) const {
   Contiguity out;
   out.reserve(list.size());
   for (const int32_t i : list) {

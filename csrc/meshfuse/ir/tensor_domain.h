@@ -2,6 +2,7 @@
 // The axes of one tensor: root -> logical -> loop, and the allocation order. Axes are named by
 // their index in ids(); the transforms between the lists are an ordered list, not a graph of nodes.
 #pragma once
+#include <meshfuse/base/small_vector.h>
 #include <meshfuse/ir/iter_domain.h>
 
 #include <cstdint>
@@ -25,7 +26,9 @@ struct Transform {
   bool operator==(const Transform&) const = default;
 };
 
-using Contiguity = std::vector<std::optional<bool>>;  // nullopt: broadcast and reduction axes
+using AxisList = SmallVector<int32_t, 4>;  // indices of axes
+using IdList = SmallVector<IterDomain*, 4>;
+using Contiguity = SmallVector<std::optional<bool>, 8>;  // nullopt: broadcast and reduction axes
 
 class TensorDomain {
  public:
@@ -35,12 +38,12 @@ class TensorDomain {
   int32_t newId(Fusion& fusion, TensorView* tensor, Scalar extent, IterType type,
                 Scalar expanded = {}, bool rfactor = false);
   /// Makes `ids` the logical axes, and loop equal to them.
-  void setLogical(std::vector<int32_t> ids);
+  void setLogical(AxisList ids);
   /// Makes `root` the root axes; all transforms recorded so far lead from root to logical.
-  void setRoot(std::vector<int32_t> root);
-  void setLoop(std::vector<int32_t> loop) { loop_ = std::move(loop); }
+  void setRoot(AxisList root);
+  void setLoop(AxisList loop) { loop_ = std::move(loop); }
   /// Sets the memory order, outermost first. `contiguity` has one entry per id.
-  void setAllocation(std::vector<int32_t> ids, Contiguity contiguity);
+  void setAllocation(AxisList ids, Contiguity contiguity);
   void clearAllocation();
   void setContiguity(Contiguity contiguity) { contiguity_ = std::move(contiguity); }
 
@@ -59,25 +62,23 @@ class TensorDomain {
   const Transform* definition(int32_t i) const;
 
   bool hasRoot() const { return !root_.empty(); }
-  const std::vector<int32_t>& root() const { return root_.empty() ? logical_ : root_; }
-  const std::vector<int32_t>& logical() const { return logical_; }
-  const std::vector<int32_t>& loop() const { return loop_; }
+  const AxisList& root() const { return root_.empty() ? logical_ : root_; }
+  const AxisList& logical() const { return logical_; }
+  const AxisList& loop() const { return loop_; }
   bool hasAllocation() const { return allocation_is_set_; }
   /// The allocation if set, else the logical axes.
-  const std::vector<int32_t>& allocation() const {
-    return allocation_is_set_ ? allocation_ : logical_;
-  }
+  const AxisList& allocation() const { return allocation_is_set_ ? allocation_ : logical_; }
   /// One entry per allocation() axis.
   const Contiguity& contiguity() const { return contiguity_; }
-  std::vector<IterDomain*> idsOf(const std::vector<int32_t>& list) const;
-  std::vector<int32_t> withoutReductions(const std::vector<int32_t>& list) const;
+  IdList idsOf(const AxisList& list) const;
+  AxisList withoutReductions(const AxisList& list) const;
 
   /// Position, among the logical axes that are reductions or those that are not, of the axis that
   /// axis `i` comes from (through merges: of the first operand's).
   int64_t logicalPosition(int32_t i) const;
   /// Whether `list` stands for the same elements as the logical axes: every logical axis is reached
   /// exactly once through splits and merges (broadcast axes may be missing).
-  bool coversLogical(const std::vector<int32_t>& list) const;
+  bool coversLogical(const AxisList& list) const;
 
   void parallelize(int32_t i, ParallelType p) { id(i)->parallel_ = p; }
   void setSwizzle(int32_t i, ParallelType p) { id(i)->swizzle_ = p; }
@@ -94,16 +95,16 @@ class TensorDomain {
   /// Turns the reduction loop axes `kept` into iteration axes: logical becomes root, the transforms
   /// below the reduction axes they come from become part of the definition, and their pieces take
   /// the places of these axes in logical and allocation (semantics 1.5).
-  void rfactor(const std::vector<int32_t>& kept);
+  void rfactor(const AxisList& kept);
   /// Contiguity list where every axis has `flag`, broadcast and reduction axes none.
-  Contiguity uniformContiguity(const std::vector<int32_t>& list, bool flag) const;
+  Contiguity uniformContiguity(const AxisList& list, bool flag) const;
 
  private:
-  std::vector<IterDomain*> ids_;
+  IdList ids_;
   std::vector<Transform> transforms_;
-  std::vector<int32_t> root_, logical_, loop_, allocation_;
+  AxisList root_, logical_, loop_, allocation_;
   Contiguity contiguity_;
-  size_t definition_transforms_ = 0;
+  uint32_t definition_transforms_ = 0;
   bool allocation_is_set_ = false;
 };
 

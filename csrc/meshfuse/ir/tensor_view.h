@@ -7,6 +7,7 @@
 #include <meshfuse/ir/tensor_domain.h>
 
 #include <array>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,9 @@ namespace meshfuse {
 
 class Expr;
 class Fusion;
+class TensorView;
+using ExprList = SmallVector<Expr*, 2>;
+using TensorViews = SmallVector<TensorView*, 2>;
 
 /// Line of the user's program; file is an index into Fusion::files().
 struct SourceLoc {
@@ -25,8 +29,11 @@ struct SourceLoc {
 /// Where a tensor without annotation has its sharding from: the tensor whose split was repeated,
 /// and the factor (loop) of the operation between them along which it was.
 struct ShardingOrigin {
+  static constexpr int32_t kMemory = -2;
+
   int32_t tensor = -1;  // -1: annotated by the user, or none
-  std::string factor;   // empty: only the mesh was taken over
+  int32_t expr = -1;    // id of the operation
+  int32_t factor = -1;  // -1: only the mesh was taken over; kMemory: it shares the tensor's memory
 };
 
 class TensorView {
@@ -38,8 +45,8 @@ class TensorView {
 
   int32_t id() const { return id_; }
   /// "T3", or the name given by IR text.
-  std::string name() const { return name_.empty() ? "T" + std::to_string(id_) : name_; }
-  void setName(std::string name) { name_ = std::move(name); }
+  std::string name() const { return name_ ? *name_ : "T" + std::to_string(id_); }
+  void setName(std::string name) { name_ = std::make_shared<const std::string>(std::move(name)); }
   DataType dtype() const { return dtype_; }
   Fusion* fusion() const { return fusion_; }
   TensorDomain& domain() { return domain_; }
@@ -51,14 +58,12 @@ class TensorView {
   int64_t ndim() const;
   /// Loop axis `i`; negative counts from the end. Throws Error when out of range.
   IterDomain* axis(int64_t i) const;
-  std::vector<IterDomain*> getRootDomain() const;  // empty when equal to logical
-  std::vector<IterDomain*> getMaybeRootDomain() const { return domain_.idsOf(domain_.root()); }
-  std::vector<IterDomain*> getLogicalDomain() const { return domain_.idsOf(domain_.logical()); }
-  std::vector<IterDomain*> getAllocationDomain() const;  // empty when not set
-  std::vector<IterDomain*> getMaybeAllocationDomain() const {
-    return domain_.idsOf(domain_.allocation());
-  }
-  std::vector<IterDomain*> getLoopDomain() const { return domain_.idsOf(domain_.loop()); }
+  IdList getRootDomain() const;  // empty when equal to logical
+  IdList getMaybeRootDomain() const { return domain_.idsOf(domain_.root()); }
+  IdList getLogicalDomain() const { return domain_.idsOf(domain_.logical()); }
+  IdList getAllocationDomain() const;  // empty when not set
+  IdList getMaybeAllocationDomain() const { return domain_.idsOf(domain_.allocation()); }
+  IdList getLoopDomain() const { return domain_.idsOf(domain_.loop()); }
   const Contiguity& getContiguity() const { return domain_.contiguity(); }
   bool hasAllocation() const { return domain_.hasAllocation(); }
   bool hasRoot() const { return domain_.hasRoot(); }
@@ -96,7 +101,7 @@ class TensorView {
   void setDeclared(bool declared) { mesh_declared_ = declared; }
 
   Expr* definition() const { return definition_; }
-  const std::vector<Expr*>& uses() const { return uses_; }
+  const ExprList& uses() const { return uses_; }
   bool isFusionInput() const { return input_; }
   bool isFusionOutput() const { return output_; }
   /// A 0-d tensor that stays on the CPU and mixes with tensors of any device.
@@ -105,21 +110,27 @@ class TensorView {
   SourceLoc loc() const { return loc_; }
   void setLoc(SourceLoc loc) { loc_ = loc; }
   /// Where propagation took the mesh from.
-  const ShardingOrigin& meshOrigin() const { return mesh_origin_; }
-  void setMeshOrigin(ShardingOrigin origin) { mesh_origin_ = std::move(origin); }
+  ShardingOrigin meshOrigin() const { return origins_ ? origins_->back() : ShardingOrigin{}; }
+  void setMeshOrigin(ShardingOrigin origin) { origins().back() = origin; }
   /// Where propagation took the split over mesh axis `p` from.
-  const ShardingOrigin& splitOrigin(ParallelType p) const {
-    return split_origins_[static_cast<size_t>(meshAxisOffset(p))];
+  ShardingOrigin splitOrigin(ParallelType p) const {
+    return origins_ ? (*origins_)[static_cast<size_t>(meshAxisOffset(p))] : ShardingOrigin{};
   }
   void setSplitOrigin(ParallelType p, ShardingOrigin origin) {
-    split_origins_[static_cast<size_t>(meshAxisOffset(p))] = std::move(origin);
+    origins()[static_cast<size_t>(meshAxisOffset(p))] = origin;
   }
   /// Where the mesh and the parallel axes were annotated.
   SourceLoc annotationLoc() const { return annotation_loc_; }
 
  private:
   friend class Fusion;
+  /// Of the splits, x first, then of the mesh.
+  using Origins = std::array<ShardingOrigin, kDeviceTypes.size() + 1>;
   int64_t wrapAxis(int64_t axis, const char* what) const;
+  Origins& origins() {
+    if (!origins_) origins_ = std::make_unique<Origins>();
+    return *origins_;
+  }
 
   Fusion* fusion_;
   int32_t id_;
@@ -128,11 +139,10 @@ class TensorView {
   TensorDomain domain_;
   const DeviceMesh* mesh_ = nullptr;
   Expr* definition_ = nullptr;
-  std::vector<Expr*> uses_;
-  std::string name_;
+  ExprList uses_;
+  std::shared_ptr<const std::string> name_;  // absent: that of its id
   SourceLoc loc_, annotation_loc_;
-  ShardingOrigin mesh_origin_;
-  std::array<ShardingOrigin, kDeviceTypes.size()> split_origins_;  // x first
+  std::unique_ptr<Origins> origins_;  // absent: none
 };
 
 /// Name of a tensor for a message; recorded in the exception.

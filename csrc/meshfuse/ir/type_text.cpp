@@ -121,7 +121,7 @@ class TypePrinter {
   }
 
   static std::string idrefs(std::string_view word, const TensorDomain& domain,
-                            const std::vector<int32_t>& list) {
+                            const AxisList& list) {
     std::string text(word);
     for (const int32_t i : list) text += " " + idref(domain, i);
     return text;
@@ -236,8 +236,8 @@ std::string rootText(const TensorView* tv, const TextNames& names) {
   return TypePrinter(*tv->fusion(), &names).root(tv);
 }
 
-std::vector<int32_t> defaultLoop(const TensorDomain& domain) {
-  std::vector<int32_t> loop = domain.logical();
+AxisList defaultLoop(const TensorDomain& domain) {
+  AxisList loop = domain.logical();
   const auto transforms = domain.transforms();
   for (size_t i = domain.hasRoot() ? domain.definitionTransforms() : 0; i < transforms.size();
        ++i) {

@@ -12,8 +12,9 @@ void verifyLists(const TensorView* tv) {
   MESHFUSE_CHECK(domain.coversLogical(domain.loop()), "verify: the loop domain of ", at(tv),
                  " does not stand for the same elements as its logical domain. Every logical axis "
                  "must be reached exactly once through splits and merges.");
-  MESHFUSE_CHECK(domain.coversLogical(domain.allocation()), "verify: the allocation domain of ",
-                 at(tv),
+  const bool as_loop = domain.allocation() == domain.loop();  // then it has just been checked
+  MESHFUSE_CHECK(as_loop || domain.coversLogical(domain.allocation()),
+                 "verify: the allocation domain of ", at(tv),
                  " does not stand for the same elements as its logical domain. Every logical axis "
                  "must be reached exactly once through splits and merges.");
   MESHFUSE_CHECK(domain.contiguity().size() == domain.allocation().size(), "verify: ", at(tv),
@@ -33,7 +34,7 @@ void verifyDivisible(const TensorView* tv, const IterDomain* device) {
   if (tv->fusion()->uneven) return;  // what is possible then depends on the sizes
   const ScalarPool& pool = tv->fusion()->scalars();
   const TensorDomain& domain = tv->domain();
-  std::vector<int32_t> stack = {device->index()};
+  AxisList stack = {device->index()};
   while (!stack.empty()) {
     const Transform* t = domain.definition(stack.back());
     stack.pop_back();
@@ -56,8 +57,9 @@ void verifyDivisible(const TensorView* tv, const IterDomain* device) {
 
 void verifyDeviceAxes(const TensorView* tv) {
   const ScalarPool& pool = tv->fusion()->scalars();
-  std::vector<const IterDomain*> used;
-  for (const IterDomain* id : tv->getLoopDomain()) {
+  SmallVector<const IterDomain*, 6> used;
+  for (const int32_t i : tv->domain().loop()) {
+    const IterDomain* id = tv->domain().id(i);
     if (!id->isDeviceDim()) continue;
     const ParallelType p = id->getParallelType();
     for (const IterDomain* other : used) {
@@ -81,7 +83,8 @@ void verifyDeviceAxes(const TensorView* tv) {
 
 void verifySwizzles(const TensorView* tv) {
   const ScalarPool& pool = tv->fusion()->scalars();
-  for (const IterDomain* id : tv->getLoopDomain()) {
+  for (const int32_t i : tv->domain().loop()) {
+    const IterDomain* id = tv->domain().id(i);
     if (!id->isSwizzled()) continue;
     const ParallelType p = id->swizzle();
     const AtAxis axis{tv->domain().logicalPosition(id->index())};

@@ -6,11 +6,11 @@
 namespace meshfuse {
 namespace {
 
-void appendTensors(std::vector<TensorView*>& out, const std::vector<Arg>& args) {
+void appendTensors(TensorViews& out, const std::vector<Arg>& args) {
   for (const Arg& arg : args) {
     if (const auto* tv = std::get_if<TensorView*>(&arg)) out.push_back(*tv);
     if (const auto* list = std::get_if<std::vector<TensorView*>>(&arg)) {
-      out.insert(out.end(), list->begin(), list->end());
+      for (TensorView* tv : *list) out.push_back(tv);
     }
   }
 }
@@ -19,7 +19,7 @@ void appendTensors(std::vector<TensorView*>& out, const std::vector<Arg>& args) 
 TensorView* makeOutput(Fusion& fusion, const FactorMap& map, size_t operand, DataType dtype) {
   TensorView* out = fusion.newTensor(dtype);
   TensorDomain& domain = out->domain();
-  std::vector<int32_t> logical;
+  AxisList logical;
   for (size_t axis = 0; axis < map.numAxes(operand); ++axis) {
     Scalar extent = fusion.scalars().constant(1);
     IterType type = IterType::Broadcast;
@@ -58,24 +58,36 @@ void unifyScalars(Fusion& fusion, const OpDef& op, std::vector<Arg>& args) {
 }  // namespace
 
 OpCall::OpCall(Fusion& fusion, const OpDef& op, std::vector<Arg> args)
-    : fusion_(&fusion), op_(&op), args_(std::move(args)) {
-  appendTensors(tensors_, args_);
+    : fusion_(&fusion), op_(&op), args_(std::make_shared<const std::vector<Arg>>(std::move(args))) {
+  appendTensors(tensors_, *args_);
+}
+
+OpCall::OpCall(const Expr& expr)
+    : fusion_(expr.output(0)->fusion()),
+      op_(&expr.op()),
+      args_(std::shared_ptr<void>(), &expr.args()),
+      tensors_(expr.inputs()) {}
+
+ScalarValue& OpCall::valueOf(size_t param) {
+  if (values_.empty()) values_.resize(args_->size());
+  return values_[param];
 }
 
 bool OpCall::bindScalar(size_t param,
                         const std::function<std::optional<ScalarValue>(Scalar)>& lookup) {
-  if (const auto* s = std::get_if<Scalar>(&args_[param])) {
+  if (const auto* s = std::get_if<Scalar>(&args()[param])) {
     const auto value = lookup(*s);
-    if (value) values_[param] = *value;
+    if (value) valueOf(param) = *value;
     return value.has_value();
   }
-  if (const auto* list = std::get_if<std::vector<Scalar>>(&args_[param])) {
+  if (const auto* list = std::get_if<std::vector<Scalar>>(&args()[param])) {
     std::vector<int64_t> values;
     for (const Scalar s : *list) {
       const auto value = lookup(s);
       if (!value) return false;
       values.push_back(toInt(*value));
     }
+    if (integers_.empty()) integers_.resize(args_->size());
     integers_[param] = std::move(values);
   }
   return true;
@@ -100,7 +112,7 @@ std::vector<Val> callOp(Fusion& fusion, const OpDef& op, std::vector<Arg> args) 
   ConstraintScope constraints;
   op.validate(call);
   FactorMap map = op.factors(call);
-  std::vector<TensorView*> outputs;
+  TensorViews outputs;
   const size_t inputs = call.tensors().size();
   for (size_t i = inputs; i < map.numOperands(); ++i) {
     outputs.push_back(makeOutput(fusion, map, i, op.resultType(call, i - inputs)));

@@ -34,7 +34,7 @@ TensorView* copyOf(TensorView* tv, bool keep_order, const char* what) {
 /// Gives `tv`, which has no axes, those of the result of `factors`, operand 1 of it.
 void makeAxes(TensorView* tv, const FactorMap& factors) {
   Fusion& fusion = *tv->fusion();
-  std::vector<int32_t> logical;
+  AxisList logical;
   for (size_t axis = 0; axis < factors.numAxes(1); ++axis) {
     const auto over = factors.axis(1, axis);
     const Scalar extent =
@@ -50,7 +50,7 @@ void repeatSchedule(const TensorView* from, TensorView* tv) {
   const TensorDomain& source = from->domain();
   TensorDomain& domain = tv->domain();
   AxisMap map(source.ids().size(), -1);
-  const std::vector<int32_t> axes = source.withoutReductions(source.logical());
+  const AxisList axes = source.withoutReductions(source.logical());
   for (size_t i = 0; i < axes.size(); ++i) {
     map[static_cast<size_t>(axes[i])] = domain.logical()[i];
   }
@@ -63,7 +63,7 @@ void repeatSchedule(const TensorView* from, TensorView* tv) {
     domain.setSwizzle(map[i], id->swizzle());
   }
   if (!source.hasAllocation()) return;
-  std::vector<int32_t> allocation;
+  AxisList allocation;
   for (const int32_t i : source.allocation()) {
     if (map[static_cast<size_t>(i)] >= 0) allocation.push_back(map[static_cast<size_t>(i)]);
   }
@@ -104,7 +104,7 @@ TensorView* cacheBefore(TensorView* tv) {
     before->setDeviceMesh(tv->getDeviceMesh());
     before->setDeclared(tv->meshIsDeclared());
   }
-  std::vector<TensorView*> outputs = definition->outputs();
+  TensorViews outputs = definition->outputs();
   std::ranges::replace(outputs, tv, before);
   fusion.replaceOutputs(definition, std::move(outputs));
 

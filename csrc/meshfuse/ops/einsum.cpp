@@ -10,15 +10,17 @@ namespace {
 
 constexpr int kEllipsis = 256;  // label of the innermost axis of "..."; the next ones count up
 
+using Labels = SmallVector<int, 6>;
+
 struct Term {
-  std::vector<int> letters;  // kEllipsis stands for the whole "..."
+  Labels letters;  // kEllipsis stands for the whole "..."
   bool has_ellipsis = false;
 };
 
 struct Formula {
   std::vector<Term> operands;
   std::vector<Term> results;
-  std::vector<int> blocking;
+  Labels blocking;
 };
 
 Formula parse(std::string_view text) {
@@ -45,13 +47,13 @@ Formula parse(std::string_view text) {
 }
 
 /// Labels of all axes of an operand of `ndim` axes.
-std::vector<int> expand(const OpCall& call, const Term& term, size_t operand, int64_t ndim) {
+Labels expand(const OpCall& call, const Term& term, size_t operand, int64_t ndim) {
   const auto named = static_cast<int64_t>(term.letters.size()) - (term.has_ellipsis ? 1 : 0);
   MESHFUSE_CHECK(term.has_ellipsis ? ndim >= named : ndim == named, call.op().name(), ": ",
                  at(call.tensors()[operand]), " has ", ndim, " axes, but ",
                  term.has_ellipsis ? "at least " : "", named,
                  " are needed. Give a tensor with that many axes.");
-  std::vector<int> labels;
+  Labels labels;
   for (const int letter : term.letters) {
     if (letter != kEllipsis) {
       labels.push_back(letter);
@@ -63,8 +65,8 @@ std::vector<int> expand(const OpCall& call, const Term& term, size_t operand, in
 }
 
 /// Labels of all axes of a result whose "..." has `widest` axes.
-std::vector<int> expandResult(const Term& term, int widest) {
-  std::vector<int> labels;
+Labels expandResult(const Term& term, int widest) {
+  Labels labels;
   for (const int letter : term.letters) {
     if (letter != kEllipsis) {
       labels.push_back(letter);
@@ -88,9 +90,9 @@ FactorMap einsum(const OpCall& call, std::string_view text) {
   const Formula formula = parse(text);
   MESHFUSE_ASSERT(formula.operands.size() == call.tensors().size(), "formula '", text, "' has ",
                   formula.operands.size(), " operands, the call ", call.tensors().size());
-  std::vector<std::vector<int>> labels;
-  std::vector<int> order;  // every label once, in order of appearance
-  int widest = 0;          // axes of the widest "..."
+  std::vector<Labels> labels;
+  Labels order;    // every label once, in order of appearance
+  int widest = 0;  // axes of the widest "..."
   for (size_t i = 0; i < call.tensors().size(); ++i) {
     labels.push_back(expand(call, formula.operands[i], i, call.tensors()[i]->ndim()));
     for (const int label : labels.back()) {
@@ -98,7 +100,7 @@ FactorMap einsum(const OpCall& call, std::string_view text) {
       if (label >= kEllipsis) widest = std::max(widest, label - kEllipsis + 1);
     }
   }
-  std::vector<std::vector<int>> results;
+  std::vector<Labels> results;
   int named = 0;  // axes of a result after its "..."
   for (const Term& term : formula.results) {
     results.push_back(expandResult(term, widest));
@@ -110,14 +112,14 @@ FactorMap einsum(const OpCall& call, std::string_view text) {
     return std::ranges::find(formula.blocking, label) != formula.blocking.end();
   };
   const auto inResult = [&](int label) {
-    return std::ranges::any_of(results, [&](const std::vector<int>& result) {
+    return std::ranges::any_of(results, [&](const Labels& result) {
       return std::ranges::find(result, label) != result.end();
     });
   };
   FactorBuilder builder(call);
-  std::vector<std::optional<int32_t>> factor_of(order.size());
+  SmallVector<std::optional<int32_t>, 6> factor_of(order.size());
   for (size_t l = 0; l < order.size(); ++l) {
-    std::vector<int64_t> axes;
+    SmallVector<int64_t, 4> axes;
     for (const auto& operand : labels) {
       const auto it = std::ranges::find(operand, order[l]);
       axes.push_back(it == operand.end() ? -1 : it - operand.begin());

@@ -29,11 +29,11 @@ std::optional<int32_t> FactorBuilder::factor(FactorKind kind, std::span<const in
   ScalarPool& pool = call_.fusion().scalars();
   Scalar extent;
   size_t first = 0;  // operand that gave `extent`
-  std::vector<size_t> members;
+  SmallVector<size_t, 4> members;
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] < 0) continue;
     const TensorView* tv = call_.tensors()[i];
-    const auto logical = tv->domain().withoutReductions(tv->domain().logical());
+    const AxisList logical = tv->domain().withoutReductions(tv->domain().logical());
     const IterDomain* id = tv->domain().id(logical[static_cast<size_t>(axes[i])]);
     if (isStaticOne(id)) continue;
     members.push_back(i);
@@ -63,7 +63,7 @@ std::optional<int32_t> FactorBuilder::factor(FactorKind kind, std::span<const in
   if (members.empty()) return std::nullopt;
   const int32_t f = map_.addFactor(kind, extent, std::move(label));
   for (const size_t i : members) {
-    operands_[i][static_cast<size_t>(axes[i])].factors.push_back(f);
+    operands_[i][static_cast<size_t>(axes[i])].push_back(f);
   }
   return f;
 }
@@ -72,23 +72,23 @@ int32_t FactorBuilder::freshFactor(FactorKind kind, Scalar extent, std::string l
   return map_.addFactor(kind, extent, std::move(label));
 }
 
-void FactorBuilder::operandAxis(size_t operand, int64_t axis, std::vector<int32_t> factors) {
-  operands_[operand][static_cast<size_t>(axis)].factors = std::move(factors);
+void FactorBuilder::operandAxis(size_t operand, int64_t axis, const std::vector<int32_t>& factors) {
+  operands_[operand][static_cast<size_t>(axis)] = FactorList(factors);
 }
 
 void FactorBuilder::resultAxis(std::optional<int32_t> factor) {
   results_.back().emplace_back();
-  if (factor) results_.back().back().factors.push_back(*factor);
+  if (factor) results_.back().back().push_back(*factor);
 }
 
-void FactorBuilder::resultAxis(std::vector<int32_t> factors) {
-  results_.back().push_back({std::move(factors)});
+void FactorBuilder::resultAxis(const std::vector<int32_t>& factors) {
+  results_.back().emplace_back(factors);
 }
 
 FactorMap FactorBuilder::build() {
-  const auto append = [&](const std::vector<OperandAxis>& axes) {
+  const auto append = [&](const std::vector<FactorList>& axes) {
     map_.beginOperand();
-    for (const OperandAxis& axis : axes) map_.addAxis(axis.factors);
+    for (const FactorList& factors : axes) map_.addAxis(factors);
   };
   for (const auto& axes : operands_) append(axes);
   for (const auto& axes : results_) append(axes);

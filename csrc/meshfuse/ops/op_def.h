@@ -66,29 +66,31 @@ struct Layout {
 class OpCall {
  public:
   OpCall(Fusion& fusion, const OpDef& op, std::vector<Arg> args);
+  /// The call that `expr` is. Keeps no copy of the arguments: `expr` must outlive it.
+  explicit OpCall(const Expr& expr);
 
   Fusion& fusion() const { return *fusion_; }
   const OpDef& op() const { return *op_; }
-  const std::vector<Arg>& args() const { return args_; }
+  const std::vector<Arg>& args() const { return *args_; }
   /// Tensor arguments in order of the parameters (lists flattened).
-  const std::vector<TensorView*>& tensors() const { return tensors_; }
+  const TensorViews& tensors() const { return tensors_; }
 
-  bool has(size_t param) const { return !std::holds_alternative<std::monostate>(args_[param]); }
-  bool isTensor(size_t param) const { return std::holds_alternative<TensorView*>(args_[param]); }
-  TensorView* tensor(size_t param) const { return std::get<TensorView*>(args_[param]); }
+  bool has(size_t param) const { return !std::holds_alternative<std::monostate>(args()[param]); }
+  bool isTensor(size_t param) const { return std::holds_alternative<TensorView*>(args()[param]); }
+  TensorView* tensor(size_t param) const { return std::get<TensorView*>(args()[param]); }
   /// Number of axes (reductions not counted) of the tensor at `param`.
   int64_t ndim(size_t param) const { return tensor(param)->ndim(); }
-  bool flag(size_t param) const { return std::get<bool>(args_[param]); }
-  int64_t integer(size_t param) const { return std::get<int64_t>(args_[param]); }
-  const std::string& text(size_t param) const { return std::get<std::string>(args_[param]); }
-  DataType type(size_t param) const { return std::get<DataType>(args_[param]); }
+  bool flag(size_t param) const { return std::get<bool>(args()[param]); }
+  int64_t integer(size_t param) const { return std::get<int64_t>(args()[param]); }
+  const std::string& text(size_t param) const { return std::get<std::string>(args()[param]); }
+  DataType type(size_t param) const { return std::get<DataType>(args()[param]); }
   const std::vector<int64_t>& ints(size_t param) const {
-    return std::get<std::vector<int64_t>>(args_[param]);
+    return std::get<std::vector<int64_t>>(args()[param]);
   }
   const std::vector<bool>& bools(size_t param) const {
-    return std::get<std::vector<bool>>(args_[param]);
+    return std::get<std::vector<bool>>(args()[param]);
   }
-  Scalar scalar(size_t param) const { return std::get<Scalar>(args_[param]); }
+  Scalar scalar(size_t param) const { return std::get<Scalar>(args()[param]); }
 
   // ---- at evaluation
   /// Value of the scalar argument at `param`.
@@ -98,16 +100,16 @@ class OpCall {
   /// Places in the global tensor of the elements along `axis` of result `i` that `device` holds;
   /// for ops that ask for them (OpDef::usesPositions).
   std::vector<int64_t> positions(size_t i, int64_t axis, int64_t device) const {
-    return positions_(i, axis, device);
+    return places_->positions(i, axis, device);
   }
   /// Sizes of the whole of result `i`; for the same ops.
-  const std::vector<int64_t>& globalSizes(size_t i) const { return global_sizes_[i]; }
+  const std::vector<int64_t>& globalSizes(size_t i) const { return places_->global_sizes[i]; }
   /// Where results are made when no operand says it: torch's number of the kind of device, and the
   /// device of that kind, -1 for its default.
   int8_t deviceType() const { return device_type_; }
   int8_t deviceIndex() const { return device_index_; }
   /// Layout that result `i` must have on this device. An op may compute straight into it.
-  const Layout& want(size_t i) const { return want_[i]; }
+  const Layout& want(size_t i) const { return *want_[i]; }
   DataType resultType(size_t i) const { return result_types_[i]; }
 
   /// Looks up the scalars of argument `param`; false when a value is not known (yet).
@@ -116,17 +118,23 @@ class OpCall {
  private:
   friend class PlanBuilder;
   friend class Executor;
+  /// What ops that ask for positions are told of the whole results.
+  struct Places {
+    std::function<std::vector<int64_t>(size_t, int64_t, int64_t)> positions;
+    std::vector<std::vector<int64_t>> global_sizes;
+  };
+  ScalarValue& valueOf(size_t param);
+
   Fusion* fusion_;
   const OpDef* op_;
-  std::vector<Arg> args_;
-  std::vector<TensorView*> tensors_;
-  std::vector<ScalarValue> values_;  // one per parameter, at evaluation
+  std::shared_ptr<const std::vector<Arg>> args_;
+  TensorViews tensors_;
+  std::vector<ScalarValue> values_;  // by parameter, at evaluation; as many as are needed
   std::vector<std::vector<int64_t>> integers_;
-  std::function<std::vector<int64_t>(size_t, int64_t, int64_t)> positions_;
-  std::vector<std::vector<int64_t>> global_sizes_;
+  std::shared_ptr<const Places> places_;
   int8_t device_type_ = 0, device_index_ = -1;
-  std::vector<Layout> want_;
-  std::vector<DataType> result_types_;
+  SmallVector<const Layout*, 1> want_;  // in the plan
+  SmallVector<DataType, 8> result_types_;
 };
 
 /// Local tensors of one evaluation: the tensor arguments in order, and the places of the results.
@@ -245,21 +253,19 @@ class FactorBuilder {
   /// A factor of a given extent that is in no operand yet.
   int32_t freshFactor(FactorKind kind, Scalar extent, std::string label);
   /// The factors of an axis of an operand that runs over several, major first.
-  void operandAxis(size_t operand, int64_t axis, std::vector<int32_t> factors);
+  void operandAxis(size_t operand, int64_t axis, const std::vector<int32_t>& factors);
   /// Begins the next result; the first one is begun already.
   void nextResult() { results_.emplace_back(); }
   /// Appends an axis to the result begun last.
   void resultAxis(std::optional<int32_t> factor);
-  void resultAxis(std::vector<int32_t> factors);
+  void resultAxis(const std::vector<int32_t>& factors);
   FactorMap build();
 
  private:
+  using FactorList = SmallVector<int32_t, 2>;  // of one axis
   const OpCall& call_;
-  struct OperandAxis {
-    std::vector<int32_t> factors;
-  };
-  std::vector<std::vector<OperandAxis>> operands_;
-  std::vector<std::vector<OperandAxis>> results_{1};
+  std::vector<std::vector<FactorList>> operands_;
+  std::vector<std::vector<FactorList>> results_{1};
   FactorMap map_;
 };
 

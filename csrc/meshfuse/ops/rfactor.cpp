@@ -9,8 +9,8 @@ namespace meshfuse {
 namespace {
 
 /// Loop axes of `tv` that `axes` name, checked.
-std::vector<int32_t> reductionAxes(const TensorView* tv, const std::vector<int64_t>& axes) {
-  std::vector<int32_t> listed;
+AxisList reductionAxes(const TensorView* tv, const std::vector<int64_t>& axes) {
+  AxisList listed;
   for (const int64_t axis : axes) {
     const IterDomain* id = tv->axis(axis);
     MESHFUSE_CHECK(id->isReduction(), "rfactor: axis ", AtAxis{axis}, " of ", at(tv),
@@ -24,13 +24,12 @@ std::vector<int32_t> reductionAxes(const TensorView* tv, const std::vector<int64
 
 /// The domain of the final result: the partial result's axes, those kept being reductions, with the
 /// schedule of the other axes repeated.
-void fillFinal(Fusion& fusion, TensorView* out, const TensorDomain& partial,
-               const std::vector<int32_t>& kept) {
+void fillFinal(Fusion& fusion, TensorView* out, const TensorDomain& partial, const AxisList& kept) {
   TensorDomain& domain = out->domain();
-  std::vector<int32_t> map(partial.ids().size(), -1);
+  AxisList map(partial.ids().size(), -1);
   const auto mapped = [&](int32_t i) -> int32_t& { return map[static_cast<size_t>(i)]; };
-  const auto mapList = [&](const std::vector<int32_t>& list) {
-    std::vector<int32_t> result;
+  const auto mapList = [&](const AxisList& list) {
+    AxisList result;
     for (const int32_t i : list) {
       if (mapped(i) >= 0) result.push_back(mapped(i));
     }
@@ -65,7 +64,7 @@ void fillFinal(Fusion& fusion, TensorView* out, const TensorDomain& partial,
   }
   domain.setLoop(mapList(partial.loop()));
   if (partial.hasAllocation()) {
-    std::vector<int32_t> allocation = mapList(partial.allocation());
+    AxisList allocation = mapList(partial.allocation());
     Contiguity contiguity = domain.uniformContiguity(allocation, true);
     domain.setAllocation(std::move(allocation), std::move(contiguity));
   }
@@ -84,8 +83,8 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
                  "in one piece. Only such a tensor can be split in two steps.");
   MESHFUSE_CHECK(!axes.empty(), "rfactor: no axes were given for ", meshfuse::at(this),
                  ". List the reduction axes that move to the new tensor.");
-  const std::vector<int32_t> moved = reductionAxes(this, axes);
-  std::vector<int32_t> kept;
+  const AxisList moved = reductionAxes(this, axes);
+  AxisList kept;
   for (const IterDomain* id : getLoopDomain()) {
     if (id->isReduction() && std::ranges::find(moved, id->index()) == moved.end()) {
       kept.push_back(id->index());

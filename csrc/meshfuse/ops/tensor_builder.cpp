@@ -76,7 +76,7 @@ TensorView* TensorViewBuilder::build(Fusion* fusion) const {
   }
   TensorView* tv = f.newTensor(dtype_);
   TensorDomain& domain = tv->domain();
-  std::vector<int32_t> logical, memory(n);
+  AxisList logical, memory(n);
   for (size_t i = 0; i < n; ++i) {
     const bool flagged =
         (contiguity_ && !(*contiguity_)[place[i]]) || (!expanded_.empty() && expanded_[i]);

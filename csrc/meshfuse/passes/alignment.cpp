@@ -90,7 +90,7 @@ class Chooser {
     for (size_t o = 0; o < rows_.size(); ++o) {
       all_speak = all_speak && (speaksFor(o, p) || !rows_[o].tensor->hasDeviceMesh());
     }
-    if (all_speak && !whyNotLocal(expr_, p)) return {};
+    if (all_speak && isLocal(expr_, rows_)) return {};
     if (auto partial = partialChoice(p)) return *partial;
     for (size_t o = inputs_; o < rows_.size(); ++o) {
       auto own = candidateOf(o, p);

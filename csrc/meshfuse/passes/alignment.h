@@ -18,8 +18,8 @@ struct AxisChoice {
     Partial    // each device sums a part of the reduction factor `factor`
   } kind = Keep;
   int32_t factor = -1;
-  std::vector<PathStep> path;  // splits from the factor down to the device axis
-  std::vector<int64_t> key;    // of the split, as project() gives it
+  SplitPath path;  // splits from the factor down to the device axis
+  SplitKey key;    // of the split, as project() gives it
 };
 
 /// The choice for a whole operation.

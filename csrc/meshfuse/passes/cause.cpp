@@ -150,12 +150,12 @@ class Reader {
 
 /// The recorded cause of an operation that a pass inserted, or that a pass has cut in two: the
 /// first half makes partial results, which the inserted second half sums.
-std::optional<Cause> causeOfUser(const Expr* expr) {
+std::shared_ptr<const Cause> causeOfUser(const Expr* expr) {
   if (expr->cause()) return expr->cause();
   const TensorView* out = expr->output(0);
   const bool partial = std::ranges::any_of(out->getLogicalDomain(), &IterDomain::isRFactorProduct);
   if (partial && out->uses().size() == 1) return out->uses()[0]->cause();
-  return std::nullopt;
+  return nullptr;
 }
 
 }  // namespace

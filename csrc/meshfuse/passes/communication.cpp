@@ -21,9 +21,7 @@ bool hasOneEach(const Expr* expr, const FactorSplit& split) {
   return pool.constInt(step.factor) == (step.inner_split ? 1 : extent);
 }
 
-int64_t dimensions(const TensorView* tv) {
-  return std::ssize(tv->domain().withoutReductions(tv->domain().logical()));
-}
+int64_t dimensions(const TensorView* tv) { return tv->ndim(); }
 
 /// The only axis that is summed is the device axis itself: a finished partial result. The other
 /// half of a split of that axis leaves nothing to sum if it holds a single element. Another axis of
@@ -142,9 +140,9 @@ std::optional<CommunicationInfo> getCommunicationInfo(const Expr* expr) {
   if (!(in->getDeviceMesh() == out->getDeviceMesh())) return betweenMeshes(expr);
   std::optional<CommunicationInfo> found;
   for (const ParallelType p : kDeviceTypes) {
-    if (!whyNotLocal(expr, p)) continue;
+    const auto rows = projectUnlessLocal(expr, p);
+    if (rows.empty()) continue;
     if (found) return std::nullopt;  // two mesh axes: not one communication
-    const auto rows = project(expr, p);
     const auto kind = kindOf(expr, rows[0], rows[1]);
     if (!kind) return std::nullopt;
     found = CommunicationInfo{.kind = *kind, .mesh_axis = p, .reduce = expr->op().reduceKind()};

@@ -50,7 +50,7 @@ class Decomposer {
       return true;
     }
     noteCause(expr);
-    std::vector<TensorView*> operands = expr->inputs();
+    TensorViews operands = expr->inputs();
     for (size_t o = 0; o < operands.size(); ++o) {
       if (!operands[o]->hasDeviceMesh()) continue;
       const MeshState want = stateUnder(expr, o, alignment);
@@ -64,8 +64,8 @@ class Decomposer {
 
   /// The operation with other operands. One that reads a tensor twice, now in two states, is made
   /// anew.
-  Expr* withOperands(Expr* expr, const std::vector<TensorView*>& operands) {
-    const std::vector<TensorView*> before = expr->inputs();
+  Expr* withOperands(Expr* expr, const TensorViews& operands) {
+    const TensorViews before = expr->inputs();
     if (operands == before) return expr;
     bool alike = true;
     for (size_t o = 0; o < before.size(); ++o) {
@@ -89,7 +89,7 @@ class Decomposer {
     }
     Expr* now = fusion_.newExpr(&expr->op(), std::move(args), operands, expr->outputs(),
                                 expr->factors(), expr->constraints());
-    if (expr->cause()) now->setCause(*expr->cause());
+    now->setCause(expr->cause());
     return now;
   }
 
@@ -111,7 +111,7 @@ class Decomposer {
     copyAxes(before->getLogicalDomain(), now, true);
     putState(now, natural);
     now->setDeclared(false);
-    std::vector<TensorView*> outputs = expr->outputs();
+    TensorViews outputs = expr->outputs();
     outputs[i] = now;
     fusion_.replaceOutputs(expr, std::move(outputs));
     rebuild(before, false);
@@ -159,8 +159,8 @@ class Decomposer {
   }
 
   /// Gives a tensor without axes logical axes like `axes`.
-  void copyAxes(const std::vector<IterDomain*>& axes, TensorView* tv, bool keep_reductions) {
-    std::vector<int32_t> logical;
+  void copyAxes(const IdList& axes, TensorView* tv, bool keep_reductions) {
+    AxisList logical;
     for (const IterDomain* id : axes) {
       if (id->isReduction() && !keep_reductions) continue;
       logical.push_back(
@@ -175,7 +175,7 @@ class Decomposer {
     const std::vector<int64_t> order = fixedOrder(tv);
     const MeshState state = stateOf(tv);
     const bool declared = tv->meshIsDeclared();
-    const std::vector<IterDomain*> axes = tv->getLogicalDomain();
+    const IdList axes = tv->getLogicalDomain();
     tv->domain() = TensorDomain();
     copyAxes(axes, tv, keep_reductions);
     if (!order.empty()) tv->setStrideOrder(order, "decompose-resharding");
@@ -248,7 +248,7 @@ class Decomposer {
 
   void requestReduction(Expr* expr, TensorView* out, const AxisChoice& choice, ParallelType p) {
     if (reducedAxis(out, p)) return;
-    std::vector<PathStep> path = choice.path;
+    SplitPath path = choice.path;
     const int64_t axis = axisOfFactor(expr, expr->inputs().size(), choice.factor);
     const int32_t root = axis < 0 ? -1 : out->domain().root()[static_cast<size_t>(axis)];
     if (root >= 0 && path.empty()) {  // the axis itself: each device then reduces one element
@@ -271,7 +271,7 @@ class Decomposer {
     if (!found) return false;
     TensorView* out = expr->output(0);
     const size_t known = fusion_.allExprs().size();
-    const OpCall call(fusion_, expr->op(), expr->args());
+    const OpCall call(*expr);
     const std::vector<TensorView*> pieces = expr->op().withoutAddends(call);
     if (pieces.empty()) return false;  // the operand multiplies, or says where
     replaceBy(out, pieces[0], pieces[1], known, alignment);
@@ -334,7 +334,7 @@ class Decomposer {
     if (const auto order = fixedOrder(out); !order.empty()) {
       whole->setStrideOrder(order, "decompose-resharding");
     }
-    const std::vector<Expr*> uses = out->uses();
+    const ExprList uses = out->uses();
     for (Expr* use : uses) fusion_.replaceInput(use, out, whole);
     if (out->isFusionOutput()) fusion_.replaceOutput(out, whole);
     whole->setLoc(out->loc());
@@ -364,7 +364,7 @@ class Decomposer {
     cause_ = expr->cause();
     std::vector<ParallelType> left;
     for (const ParallelType p : kDeviceTypes) {
-      if (whyNotLocal(expr, p)) {
+      if (!isLocal(expr, p)) {
         left.push_back(p);
       } else {
         now.on(p) = target.on(p);  // the same parts, perhaps by other splits
@@ -412,20 +412,21 @@ class Decomposer {
   void noteCause(const Expr* expr) {
     cause_ = expr->cause();
     if (cause_) return;
-    const auto axis = std::ranges::find_if(
-        kDeviceTypes, [&](ParallelType p) { return whyNotLocal(expr, p).has_value(); });
-    cause_ = causeOf(expr, axis == kDeviceTypes.end() ? ParallelType::DIDx : *axis, fusion_);
+    const auto axis =
+        std::ranges::find_if(kDeviceTypes, [&](ParallelType p) { return !isLocal(expr, p); });
+    cause_ = std::make_shared<const Cause>(
+        causeOf(expr, axis == kDeviceTypes.end() ? ParallelType::DIDx : *axis, fusion_));
   }
 
   void inserted(Expr* expr) {
-    if (cause_) expr->setCause(*cause_);
+    if (cause_) expr->setCause(cause_);
     todo_.push_back(expr);
   }
 
   Fusion& fusion_;
   std::deque<Expr*> todo_;
   std::map<TensorView*, std::vector<std::pair<MeshState, TensorView*>>> made_;
-  std::optional<Cause> cause_;
+  std::shared_ptr<const Cause> cause_;
 };
 
 }  // namespace

@@ -23,12 +23,12 @@ bool dividesBlocking(const Expr* expr) {
 void expand(Fusion& fusion, Expr* expr, const FusedOp& op) {
   fusion.current_loc = expr->loc();
   const std::vector<TensorView*> results = expr->outputs();
-  const std::vector<TensorView*> made = op.pieces(OpCall(fusion, op, expr->args()));
+  const std::vector<TensorView*> made = op.pieces(OpCall(*expr));
   std::vector<Expr*> last;
   for (const TensorView* tv : made) last.push_back(tv->definition());
-  fusion.replaceOutputs(expr, made);
+  fusion.replaceOutputs(expr, TensorViews(made));
   for (size_t i = 0; i < results.size(); ++i) {
-    std::vector<TensorView*> outputs = last[i]->outputs();
+    TensorViews outputs = last[i]->outputs();
     std::ranges::replace(outputs, made[i], results[i]);
     fusion.replaceOutputs(last[i], std::move(outputs));
   }

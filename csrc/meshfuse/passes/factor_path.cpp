@@ -10,14 +10,13 @@ namespace {
 /// `path` on an axis of `extent`, as splits by a number of blocks that an axis whose outermost
 /// factor has `first` elements can be given too; nullopt when it is not made of such blocks. A size
 /// that is not known is taken to be divisible, as every division but an uneven one must be.
-std::optional<std::vector<PathStep>> outermostBlocks(const Fusion& fusion, Scalar extent,
-                                                     Scalar first,
-                                                     const std::vector<PathStep>& path) {
+std::optional<SplitPath> outermostBlocks(const Fusion& fusion, Scalar extent, Scalar first,
+                                         const SplitPath& path) {
   const ScalarPool& pool = fusion.scalars();
   const auto elements = pool.constInt(first);
   auto rest = pool.constInt(extent);
   if (!elements && fusion.uneven) return std::nullopt;
-  std::vector<PathStep> result;
+  SplitPath result;
   int64_t blocks = 1;
   bool inside = false;  // below an outer half: within the blocks counted so far
   for (const PathStep& step : path) {
@@ -42,7 +41,7 @@ std::optional<std::vector<PathStep>> outermostBlocks(const Fusion& fusion, Scala
 
 /// Whether all devices get parts of one size of an axis of `extent`, as far as numbers tell. In an
 /// uneven program they need not.
-bool isEven(const Fusion& fusion, Scalar extent, const std::vector<PathStep>& path) {
+bool isEven(const Fusion& fusion, Scalar extent, const SplitPath& path) {
   const ScalarPool& pool = fusion.scalars();
   auto rest = pool.constInt(extent);
   for (const PathStep& step : path) {
@@ -75,16 +74,16 @@ int64_t axisOfFactor(const Expr* expr, size_t operand, int32_t factor) {
   return -1;
 }
 
-std::optional<std::vector<PathStep>> blocksOfFactor(const Expr* expr, size_t operand, size_t axis,
-                                                    const std::vector<PathStep>& path) {
+std::optional<SplitPath> blocksOfFactor(const Expr* expr, size_t operand, size_t axis,
+                                        const SplitPath& path) {
   const FactorMap& map = expr->factors();
   const Scalar first = map.factor(map.axis(operand, axis)[0]).extent;
   return outermostBlocks(*expr->output(0)->fusion(), extentOfAxis(expr, operand, axis), first,
                          path);
 }
 
-std::optional<std::vector<PathStep>> pathOnAxis(const Expr* expr, size_t operand, size_t axis,
-                                                const std::vector<PathStep>& path) {
+std::optional<SplitPath> pathOnAxis(const Expr* expr, size_t operand, size_t axis,
+                                    const SplitPath& path) {
   const FactorMap& map = expr->factors();
   const auto factors = map.axis(operand, axis);
   const Fusion& fusion = *expr->output(0)->fusion();
@@ -93,7 +92,7 @@ std::optional<std::vector<PathStep>> pathOnAxis(const Expr* expr, size_t operand
   return isEven(fusion, extent, path) ? std::optional(path) : std::nullopt;
 }
 
-std::vector<int32_t> mappedAxes(const Expr* expr, size_t operand) {
+AxisList mappedAxes(const Expr* expr, size_t operand) {
   const TensorDomain& domain = operandOf(expr, operand)->domain();
   return operand < expr->inputs().size() ? domain.withoutReductions(domain.logical())
                                          : domain.root();
@@ -106,7 +105,7 @@ std::optional<FactorPath> devicePath(const Expr* expr, size_t operand, ParallelT
     return domain.id(i)->getParallelType() == p && domain.id(i)->isReduction() == reduction;
   });
   if (axis == domain.loop().end()) return std::nullopt;
-  const std::vector<int32_t> mapped = mappedAxes(expr, operand);
+  const AxisList mapped = mappedAxes(expr, operand);
   FactorPath result;
   int32_t id = *axis;
   auto place = std::ranges::find(mapped, id);
@@ -148,6 +147,12 @@ std::optional<FactorPath> carryPath(const Expr* expr, size_t from, const FactorP
 std::string factorName(const Expr* expr, int32_t factor) {
   const std::string& label = expr->factors().factor(factor).label;
   return label.empty() ? concat("factor ", factor) : label;
+}
+
+std::string factorName(const Fusion& fusion, const ShardingOrigin& origin) {
+  if (origin.factor == ShardingOrigin::kMemory) return "its memory";
+  if (origin.factor < 0) return "";
+  return factorName(&fusion.allExprs()[static_cast<size_t>(origin.expr)], origin.factor);
 }
 
 }  // namespace meshfuse

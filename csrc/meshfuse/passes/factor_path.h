@@ -14,7 +14,7 @@ namespace meshfuse {
 /// A device axis of one operand: its axis in the factor map, and the splits from there down.
 struct FactorPath {
   size_t axis = 0;  // as FactorMap numbers the axes of the operand
-  std::vector<PathStep> path;
+  SplitPath path;
   int32_t factor = -1;  // the factor that is divided; the first of a group
   bool operator==(const FactorPath&) const = default;
 };
@@ -28,17 +28,17 @@ int64_t axisOfFactor(const Expr* expr, size_t operand, int32_t factor);
 
 /// Splits of an axis that runs over several factors, as splits of the first of them into outermost
 /// blocks, which divide any axis that begins with that factor alike; nullopt when they are others.
-std::optional<std::vector<PathStep>> blocksOfFactor(const Expr* expr, size_t operand, size_t axis,
-                                                    const std::vector<PathStep>& path);
+std::optional<SplitPath> blocksOfFactor(const Expr* expr, size_t operand, size_t axis,
+                                        const SplitPath& path);
 
 /// `path`, splits of `factor`, as splits of axis `axis` of the operand, which begins with it;
 /// nullopt when they cannot be made there.
-std::optional<std::vector<PathStep>> pathOnAxis(const Expr* expr, size_t operand, size_t axis,
-                                                const std::vector<PathStep>& path);
+std::optional<SplitPath> pathOnAxis(const Expr* expr, size_t operand, size_t axis,
+                                    const SplitPath& path);
 
 /// Ids of the axes of operand `operand` in the order of the factor map: the logical axes of an
 /// input, reductions left out, or the root axes of a result.
-std::vector<int32_t> mappedAxes(const Expr* expr, size_t operand);
+AxisList mappedAxes(const Expr* expr, size_t operand);
 
 /// The operand's device axis for `p` that is a reduction, or one that is not. nullopt when there is
 /// none, or when it comes from a merged axis, a broadcast axis, or one that no factor stands for.
@@ -53,5 +53,7 @@ std::optional<FactorPath> carryPath(const Expr* expr, size_t from, const FactorP
 
 /// Name of a factor for people: its label, or its number.
 std::string factorName(const Expr* expr, int32_t factor);
+/// What a sharding was repeated along, for people: a factor's name, "its memory", or nothing.
+std::string factorName(const Fusion& fusion, const ShardingOrigin& origin);
 
 }  // namespace meshfuse

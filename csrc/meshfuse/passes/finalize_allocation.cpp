@@ -15,7 +15,7 @@ namespace {
 bool inheritOrder(Expr* expr) {
   TensorView* out = expr->outputs()[0];
   if (!expr->op().isPointwise() || out->hasAllocation()) return false;
-  const OpCall call(*out->fusion(), expr->op(), expr->args());
+  const OpCall call(*expr);
   for (const int i : expr->op().referenceOrder(call)) {
     const TensorView* in = expr->input(static_cast<size_t>(i));
     const auto axes = in->domain().withoutReductions(in->domain().logical());
@@ -58,23 +58,23 @@ bool cutAxisOutermost(const Expr* expr) {
 
 /// Parallel axes first (stream, z, y, x), the rest in order.
 bool orderLoop(TensorView* tv) {
-  std::vector<int32_t> loop = tv->domain().loop();
   const auto rank = [&](int32_t i) {
     const ParallelType p = tv->domain().id(i)->getParallelType();
     if (p == ParallelType::Stream) return 0;
     return isDeviceType(p) ? 1 + static_cast<int>(p) : 10;
   };
+  if (std::ranges::is_sorted(tv->domain().loop(), {}, rank)) return false;
+  AxisList loop = tv->domain().loop();
   std::ranges::stable_sort(loop, {}, rank);
-  if (loop == tv->domain().loop()) return false;
   tv->domain().setLoop(std::move(loop));
   return true;
 }
 
 void checkAgreement(const TensorView* tv) {
   for (const ParallelType p : kDeviceTypes) {
-    const auto loop = shardedAxis(tv, p, DomainKind::Loop);
-    const auto memory = shardedAxis(tv, p, DomainKind::Allocation);
-    if (loop.has_value() == memory.has_value() && (!loop || loop->id == memory->id)) continue;
+    const auto loop = deviceAxis(tv, p, DomainKind::Loop);
+    const auto memory = deviceAxis(tv, p, DomainKind::Allocation);
+    if (loop == memory) continue;
     fail("finalize-allocation: ", at(tv), " is divided over ", p, " in its ",
          loop ? "loop" : "allocation", " domain but not in its ", loop ? "allocation" : "loop",
          " domain. Call set_allocation_as_loop, or leave the allocation to the library.");

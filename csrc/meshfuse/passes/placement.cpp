@@ -10,7 +10,7 @@ namespace meshfuse {
 namespace {
 
 /// Two paths on one axis are pieces of one tree, and neither ends inside the other.
-bool apart(const std::vector<PathStep>& a, const std::vector<PathStep>& b) {
+bool apart(const SplitPath& a, const SplitPath& b) {
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i].inner_split != b[i].inner_split || !(a[i].factor == b[i].factor)) return false;
     if (a[i].outer_half != b[i].outer_half) return true;

@@ -14,7 +14,7 @@ namespace meshfuse {
 /// on it that ends at the device axis.
 struct Placement {
   int64_t axis = -1;  // -1: whole
-  std::vector<PathStep> path;
+  SplitPath path;
   bool whole() const { return axis < 0; }
   bool operator==(const Placement&) const = default;
 };

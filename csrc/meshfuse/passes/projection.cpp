@@ -38,7 +38,7 @@ class PathReader {
   enum Code : int64_t { kFactor = -1, kSplit = -2, kMerge = -3 };
 
   /// The same key as walk() makes of an axis that runs over the factor alone.
-  FactorSplit ofFirstFactor(int32_t factor, std::vector<PathStep> path) const {
+  FactorSplit ofFirstFactor(int32_t factor, SplitPath path) const {
     const ScalarPool& pool = tv_->fusion()->scalars();
     std::vector<std::optional<int64_t>> sizes = {
         pool.constInt(expr_->factors().factor(factor).extent)};
@@ -128,7 +128,7 @@ class PathReader {
   const Expr* expr_;
   const TensorView* tv_;
   size_t operand_;
-  std::vector<int32_t> mapped_;
+  AxisList mapped_;
 };
 
 bool divides(const FactorSplit& split, int32_t factor) {
@@ -153,64 +153,115 @@ OperandProjection projectOperand(const Expr* expr, size_t operand, ParallelType 
   const bool one_device = tv->hasDeviceMesh() && tv->getDeviceMesh().hasParallelType(p) &&
                           tv->getDeviceMesh().size(p) == 1;
   if (one_device) return row;
-  PathReader reader(expr, operand);
-  if (const auto axis = shardedAxis(tv, p)) {
-    row.split = reader.read(axis->id, p, false);
-    row.divides_unmapped = !row.split.has_value() && !tv->domain().id(axis->id)->isBroadcast();
+  if (const auto axis = deviceAxis(tv, p)) {
+    row.split = PathReader(expr, operand).read(*axis, p, false);
+    row.divides_unmapped = !row.split.has_value() && !tv->domain().id(*axis)->isBroadcast();
   }
-  if (const auto axis = reducedAxis(tv, p); axis && is_output)
-    row.reduced = reader.read(*axis, p, true);
+  if (const auto axis = is_output ? reducedAxis(tv, p) : std::nullopt) {
+    row.reduced = PathReader(expr, operand).read(*axis, p, true);
+  }
   return row;
 }
 
 std::vector<OperandProjection> project(const Expr* expr, ParallelType p) {
   std::vector<OperandProjection> rows;
   const size_t operands = expr->inputs().size() + expr->outputs().size();
+  rows.reserve(operands);
   for (size_t o = 0; o < operands; ++o) rows.push_back(projectOperand(expr, o, p));
   return rows;
 }
 
-std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p) {
-  const auto rows = project(expr, p);
-  const auto axis = pythonName(p);
-  for (const OperandProjection& row : rows) {
-    if (row.reduced) {
-      return concat(row.tensor->name(), " asks for a reduction of '",
-                    factorName(expr, row.reduced->factors[0]), "' across ", axis);
-    }
-    if (row.divides_unmapped) {
-      return concat(row.tensor->name(), " splits an axis over ", axis,
-                    " that the other operands do not have");
-    }
+namespace {
+
+/// What keeps an operation from being local.
+struct Obstacle {
+  enum Kind : uint8_t { Reduces, Unmapped, Blocking, Partial, Otherwise, Unsplit } kind;
+  size_t row;           // the operand that is divided
+  int32_t factor = -1;  // that it divides
+  size_t other = 0;     // the operand that disagrees
+};
+
+/// Whether some operand has an axis on `p`, which anything there is to say of `p` needs.
+bool anyDivided(const Expr* expr, ParallelType p) {
+  const auto divided = [&](const TensorView* tv) {
+    const TensorDomain& domain = tv->domain();
+    return std::ranges::any_of(domain.loop(),
+                               [&](int32_t i) { return domain.id(i)->getParallelType() == p; });
+  };
+  return std::ranges::any_of(expr->inputs(), divided) ||
+         std::ranges::any_of(expr->outputs(), divided);
+}
+
+std::optional<Obstacle> findObstacle(const Expr* expr, const std::vector<OperandProjection>& rows) {
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (rows[r].reduced) return Obstacle{Obstacle::Reduces, r, rows[r].reduced->factors[0]};
+    if (rows[r].divides_unmapped) return Obstacle{Obstacle::Unmapped, r};
   }
-  for (const OperandProjection& row : rows) {
-    if (!row.split) continue;
-    for (const int32_t f : row.split->factors) {
-      if (expr->factors().factor(f).kind == FactorKind::Blocking) {
-        return concat(row.tensor->name(), " splits '", factorName(expr, f), "' over ", axis,
-                      ", which ", expr->op().name(), " needs whole");
-      }
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (!rows[r].split) continue;
+    for (const int32_t f : rows[r].split->factors) {
+      const FactorKind kind = expr->factors().factor(f).kind;
+      if (kind == FactorKind::Blocking) return Obstacle{Obstacle::Blocking, r, f};
       for (size_t o = 0; o < rows.size(); ++o) {
         const OperandProjection& other = rows[o];
         if (!holdsFactor(expr, o, f)) continue;
-        if (other.split && other.split->key == row.split->key) continue;
-        const bool partial =
-            other.is_output && expr->factors().factor(f).kind == FactorKind::Reduction;
-        const std::string first =
-            concat(row.tensor->name(), " splits '", factorName(expr, f), "' over ", axis);
-        if (partial) {
-          return concat(first, ", so each device has a part of the sum that ", other.tensor->name(),
-                        " is");
+        if (other.split && other.split->key == rows[r].split->key) continue;
+        if (other.is_output && kind == FactorKind::Reduction) {
+          return Obstacle{Obstacle::Partial, r, f, o};
         }
-        if (other.split && divides(*other.split, f)) {
-          return concat(first, " in another way than ", other.tensor->name(), " does");
-        }
-        return concat(first, ", ", other.tensor->name(), " holds '", factorName(expr, f),
-                      "' unsplit");
+        const bool otherwise = other.split && divides(*other.split, f);
+        return Obstacle{otherwise ? Obstacle::Otherwise : Obstacle::Unsplit, r, f, o};
       }
     }
   }
   return std::nullopt;
+}
+
+std::string text(const Obstacle& obstacle, const Expr* expr,
+                 const std::vector<OperandProjection>& rows, ParallelType p) {
+  const auto axis = pythonName(p);
+  const std::string name = rows[obstacle.row].tensor->name();
+  if (obstacle.kind == Obstacle::Unmapped) {
+    return concat(name, " splits an axis over ", axis, " that the other operands do not have");
+  }
+  const std::string factor = concat("'", factorName(expr, obstacle.factor), "'");
+  if (obstacle.kind == Obstacle::Reduces) {
+    return concat(name, " asks for a reduction of ", factor, " across ", axis);
+  }
+  const std::string first = concat(name, " splits ", factor, " over ", axis);
+  if (obstacle.kind == Obstacle::Blocking) {
+    return concat(first, ", which ", expr->op().name(), " needs whole");
+  }
+  const std::string other = rows[obstacle.other].tensor->name();
+  if (obstacle.kind == Obstacle::Partial) {
+    return concat(first, ", so each device has a part of the sum that ", other, " is");
+  }
+  if (obstacle.kind == Obstacle::Otherwise) {
+    return concat(first, " in another way than ", other, " does");
+  }
+  return concat(first, ", ", other, " holds ", factor, " unsplit");
+}
+
+}  // namespace
+
+bool isLocal(const Expr* expr, const std::vector<OperandProjection>& rows) {
+  return !findObstacle(expr, rows);
+}
+
+std::vector<OperandProjection> projectUnlessLocal(const Expr* expr, ParallelType p) {
+  if (!anyDivided(expr, p)) return {};
+  std::vector<OperandProjection> rows = project(expr, p);
+  if (isLocal(expr, rows)) rows.clear();
+  return rows;
+}
+
+bool isLocal(const Expr* expr, ParallelType p) { return projectUnlessLocal(expr, p).empty(); }
+
+std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p) {
+  const std::vector<OperandProjection> rows = project(expr, p);
+  const auto obstacle = findObstacle(expr, rows);
+  if (!obstacle) return std::nullopt;
+  return text(*obstacle, expr, rows, p);
 }
 
 bool isResharding(const Expr* expr) {
@@ -223,9 +274,8 @@ bool isResharding(const Expr* expr) {
   };
   for (const TensorView* tv : expr->inputs()) look(tv);
   for (const TensorView* tv : expr->outputs()) look(tv);
-  return several || std::ranges::any_of(kDeviceTypes, [&](ParallelType p) {
-           return whyNotLocal(expr, p).has_value();
-         });
+  return several ||
+         std::ranges::any_of(kDeviceTypes, [&](ParallelType p) { return !isLocal(expr, p); });
 }
 
 }  // namespace meshfuse

@@ -10,12 +10,15 @@
 
 namespace meshfuse {
 
+using SplitKey = SmallVector<int64_t, 14>;  // three splits and a factor
+using FactorList = SmallVector<int32_t, 4>;
+
 /// The way in which an operand divides a factor: the path from the factor to the device axis,
 /// written down so that equal keys mean "each device has the same part".
 struct FactorSplit {
-  std::vector<int64_t> key;      // path of splits and merges, with factors as leaves
-  std::vector<int32_t> factors;  // factors that it divides
-  std::vector<PathStep> path;    // splits of the factor, if it is one; empty through merges
+  SplitKey key;        // path of splits and merges, with factors as leaves
+  FactorList factors;  // factors that it divides
+  SplitPath path;      // splits of the factor, if it is one; empty through merges
 };
 
 /// What one operand says about one mesh axis.
@@ -37,8 +40,13 @@ std::vector<OperandProjection> project(const Expr* expr, ParallelType p);
 /// Whether operand `o` of the factor map has an axis that runs over factor `f`.
 bool holdsFactor(const Expr* expr, size_t operand, int32_t factor);
 
-/// Why the operation cannot run without communication over mesh axis `p`: a sentence that names the
-/// tensors; nullopt when it is local.
+/// Whether the operation runs without communication over mesh axis `p`.
+bool isLocal(const Expr* expr, ParallelType p);
+/// The same for one that has been projected.
+bool isLocal(const Expr* expr, const std::vector<OperandProjection>& rows);
+/// project(), where the operation is not local; empty where it is.
+std::vector<OperandProjection> projectUnlessLocal(const Expr* expr, ParallelType p);
+/// Why it does not: a sentence that names the tensors; nullopt when it is local.
 std::optional<std::string> whyNotLocal(const Expr* expr, ParallelType p);
 
 /// Whether the operation needs communication over any mesh axis, or between meshes.

@@ -77,9 +77,10 @@ class Propagation {
       TensorView* tv = std::get<TensorView*>(output.value);
       if (tv->meshIsDeclared() || tv->hasDeviceMesh() || tv->isFusionInput()) continue;
       putState(tv, stateOf(output.alias));
-      tv->setMeshOrigin({output.alias->id(), ""});
+      tv->setMeshOrigin({.tensor = output.alias->id()});
       for (const ParallelType p : kDeviceTypes) {
-        if (shardedAxis(tv, p)) tv->setSplitOrigin(p, {output.alias->id(), "its memory"});
+        if (!shardedAxis(tv, p)) continue;
+        tv->setSplitOrigin(p, {.tensor = output.alias->id(), .factor = ShardingOrigin::kMemory});
       }
       noteChange(tv);
     }
@@ -88,7 +89,7 @@ class Propagation {
   void adoptMesh(TensorView* tv, const TensorView* from) {
     tv->setDeviceMesh(from->getDeviceMesh());
     tv->setDeclared(false);
-    tv->setMeshOrigin({from->id(), ""});
+    tv->setMeshOrigin({.tensor = from->id()});
     noteChange(tv);
   }
 
@@ -102,7 +103,7 @@ class Propagation {
     // Where a tensor is summed over one mesh axis and divided over it too, the split is what people
     // ask about.
     if (!reduction || !shardedAxis(tv, p)) {
-      tv->setSplitOrigin(p, {from->id(), factorName(expr, path.factor)});
+      tv->setSplitOrigin(p, {from->id(), expr->id(), path.factor});
     }
     noteChange(tv);
     return true;
@@ -116,7 +117,7 @@ class Propagation {
       TensorView* out = expr->output(o);
       if (out->meshIsDeclared() || out->isCpuScalar()) continue;
       if (order.empty()) {
-        order = expr->op().referenceOrder(OpCall(fusion_, expr->op(), expr->args()));
+        order = expr->op().referenceOrder(OpCall(*expr));
       }
       for (const int i : order) {
         const TensorView* from = expr->input(static_cast<size_t>(i));

@@ -11,6 +11,8 @@
 #include <meshfuse/text/ir_text.h>
 
 #include <algorithm>
+#include <map>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace meshfuse {
@@ -35,6 +37,7 @@ class PlanBuilder {
     bindInputs();
     bindTold();
     exprs_ = fusion_.exprs();
+    plan_->steps.reserve(exprs_.size());
     for (const Expr* expr : exprs_) {
       try {
         addStep(expr);
@@ -70,8 +73,13 @@ class PlanBuilder {
   bool holds(const DeviceMesh& mesh) const {
     return mesh.empty() || std::ranges::any_of(devices_, [&](int64_t d) { return mesh.has(d); });
   }
-  bool allHold(const DeviceMesh& mesh) const {
-    return mesh.empty() || std::ranges::all_of(devices_, [&](int64_t d) { return mesh.has(d); });
+  bool allHold(const DeviceMesh& mesh) {
+    if (mesh.empty()) return true;
+    const auto [known, added] = all_hold_.try_emplace(&mesh);
+    if (added) {
+      known->second = std::ranges::all_of(devices_, [&](int64_t d) { return mesh.has(d); });
+    }
+    return known->second;
   }
 
   void checkInputs() {
@@ -79,6 +87,7 @@ class PlanBuilder {
     MESHFUSE_CHECK(inputs_.size() == n, "execute: expected ", n, " inputs, but ", inputs_.size(),
                    " were given. Pass one value per define_tensor and define_scalar, in order.");
     checkMeshes();
+    plan_->inputs.reserve(n);
     for (size_t i = 0; i < n; ++i) {
       const Val& declared = fusion_.inputs()[i];
       if (const auto* tv = std::get_if<TensorView*>(&declared)) {
@@ -184,7 +193,7 @@ class PlanBuilder {
     evaluator().checkConstraints(expr);
     checkNotEmpty(expr);
     Step step{.expr = expr,
-              .call = OpCall(const_cast<Fusion&>(fusion_), expr->op(), expr->args()),
+              .call = OpCall(*expr),
               .in = {},
               .out = {},
               .free_after = {},
@@ -202,7 +211,7 @@ class PlanBuilder {
     for (const TensorView* out : expr->outputs()) {
       slotOf(out) = plan_->num_slots++;
       step.out.push_back(slotOf(out));
-      step.call.want_.push_back(runs_here ? localLayout(out, evaluator()) : Layout{});
+      step.call.want_.push_back(internLayout(runs_here ? localLayout(out, evaluator()) : Layout{}));
       step.call.result_types_.push_back(out->dtype());
     }
     if (expr->op().usesPositions() && runs_here) bindPositions(step.call, expr);
@@ -222,18 +231,19 @@ class PlanBuilder {
 
   /// torch's op knows nothing of the axis that an rfactor keeps, so one device must hold one of it.
   void checkPartial(const TensorView* tv) const {
-    const auto logical = tv->domain().withoutReductions(tv->domain().logical());
+    const AxisList logical = tv->domain().withoutReductions(tv->domain().logical());
     for (size_t i = 0; i < logical.size(); ++i) {
       const IterDomain* id = tv->domain().id(logical[i]);
+      if (!id->isRFactorProduct() || id->isDeviceDim()) continue;
       const auto size = evaluator().evaluate(id->extent());
-      MESHFUSE_CHECK(!id->isRFactorProduct() || id->isDeviceDim() || size == 1, "rfactor: axis ",
-                     AtAxis{static_cast<int64_t>(i)}, " of ", at(tv), " (size ", size.value_or(-1),
+      MESHFUSE_CHECK(size == 1, "rfactor: axis ", AtAxis{static_cast<int64_t>(i)}, " of ", at(tv),
+                     " (size ", size.value_or(-1),
                      ") is a piece of a reduction that is on no mesh axis. Parallelize it on the "
                      "mesh (mesh_x, ...), or leave the reduction in one piece.");
     }
   }
 
-  std::unique_ptr<const CommunicationStep> communicationOf(const Expr* expr) const {
+  std::unique_ptr<const CommunicationStep> communicationOf(const Expr* expr) {
     const auto info = getCommunicationInfo(expr);
     if (!info) return nullptr;
     const TensorView *in = expr->input(0), *out = expr->output(0);
@@ -247,7 +257,7 @@ class PlanBuilder {
     // A rank outside may not know the sizes; it has no part in the messages, but counts the call.
     const bool takes_part = holds(*step.from) || holds(*step.to) || (knows(in) && knows(out));
     if (info->kind == CommunicationKind::Broadcast) {
-      step.teams.push_back(receiversOf(step, step.from->at(0)));
+      step.teams = shared({receiversOf(step, step.from->at(0))});
     } else if (info->kind == CommunicationKind::Reduce) {
       planReduce(step, in);
     } else if (info->between_meshes) {
@@ -293,23 +303,36 @@ class PlanBuilder {
     const int64_t root = common == senders.end() ? senders[0] : *common;
     Team team{step.from->getSlice(root, step.info.mesh_axis)};
     step.root = std::ranges::find(team.devices, root) - team.devices.begin();
-    step.teams.push_back(std::move(team));
-    step.teams.push_back(receiversOf(step, root));
+    step.teams = shared({std::move(team), receiversOf(step, root)});
     step.partial_axis = shardedAxis(in, step.info.mesh_axis)->logical;
   }
 
+  using Teams = std::shared_ptr<const std::vector<Team>>;
+  static Teams shared(std::vector<Team> teams) {
+    return std::make_shared<const std::vector<Team>>(std::move(teams));
+  }
+
+  /// Teams along mesh axis `p` that have local devices; where none has, any other.
+  Teams teamsAlong(const DeviceMesh& mesh, ParallelType p) {
+    Teams& known = teams_[{&mesh, p}];
+    if (known) return known;
+    std::vector<Team> teams;
+    for (const int64_t device : devices_) {
+      if (!mesh.has(device)) continue;
+      Team team{mesh.getSlice(device, p)};
+      if (std::ranges::find(teams, team) == teams.end()) teams.push_back(std::move(team));
+    }
+    if (teams.empty()) teams.push_back({mesh.getSlice(mesh.at(0), p)});
+    return known = shared(std::move(teams));
+  }
+
   void planTeams(CommunicationStep& step, const TensorView* in, const TensorView* out,
-                 bool takes_part) const {
+                 bool takes_part) {
     const ParallelType p = step.info.mesh_axis;
     step.devices = step.from->size(p);
     const bool partial = step.info.kind == CommunicationKind::AllReduce ||
                          step.info.kind == CommunicationKind::ReduceScatter;
-    for (const int64_t device : devices_) {
-      if (!step.from->has(device)) continue;
-      Team team{step.from->getSlice(device, p)};
-      if (std::ranges::find(step.teams, team) == step.teams.end()) step.teams.push_back(team);
-    }
-    if (step.teams.empty()) step.teams.push_back({step.from->getSlice(step.from->at(0), p)});
+    step.teams = teamsAlong(*step.from, p);
     if (!takes_part) return;
     if (partial) {
       step.partial_axis = shardedAxis(in, p)->logical;
@@ -348,18 +371,27 @@ class PlanBuilder {
   }
 
   void bindPositions(OpCall& call, const Expr* expr) const {
+    OpCall::Places places;
     for (const TensorView* out : expr->outputs()) {
-      call.global_sizes_.push_back(evaluator().globalShape(out));
+      places.global_sizes.push_back(evaluator().globalShape(out));
     }
-    call.positions_ = [expr, sizes = call.global_sizes_](size_t i, int64_t axis, int64_t device) {
+    places.positions = [expr, sizes = places.global_sizes](size_t i, int64_t axis, int64_t device) {
       return globalPositions(expr->output(i), sizes[i], axis, device);
     };
+    call.places_ = std::make_shared<const OpCall::Places>(std::move(places));
   }
 
   void bindScalars(Step& step) {
     OpCall& call = step.call;
-    call.values_.resize(call.args().size());
-    call.integers_.resize(call.args().size());
+    // Most calls have tensors alone, and need no memory for values.
+    const bool has_values = std::ranges::any_of(call.args(), [](const Arg& arg) {
+      return std::holds_alternative<Scalar>(arg) || std::holds_alternative<std::monostate>(arg) ||
+             std::holds_alternative<std::vector<Scalar>>(arg);
+    });
+    if (has_values) {
+      call.values_.resize(call.args().size());
+      call.integers_.resize(call.args().size());
+    }
     const std::vector<size_t> drawn = call.op().drawnParams();
     for (size_t p = 0; p < call.args().size(); ++p) {
       if (!call.has(p) && std::ranges::find(drawn, p) != drawn.end()) step.drawn.push_back(p);
@@ -367,6 +399,20 @@ class PlanBuilder {
       step.dynamic_scalars.push_back(p);
       plan_->has_dynamic_scalars = true;
     }
+  }
+
+  /// The plan's copy of a layout.
+  const Layout* internLayout(Layout layout) {
+    size_t hash = layout.sizes.size();
+    for (const auto* list : {&layout.sizes, &layout.strides}) {
+      for (const int64_t n : *list) hash = mixHash(hash, static_cast<uint64_t>(n));
+    }
+    const auto [first, last] = layouts_.equal_range(hash);
+    for (auto it = first; it != last; ++it) {
+      if (*it->second == layout) return it->second;
+    }
+    plan_->layouts.push_back(std::move(layout));
+    return layouts_.emplace(hash, &plan_->layouts.back())->second;
   }
 
   void addOutput(const FusionOutput& output) {
@@ -448,7 +494,7 @@ class PlanBuilder {
     }
     for (size_t i = plan_->steps.size(); i-- > 0;) {
       Step& step = plan_->steps[i];
-      for (const std::vector<Slot>* list : {&step.in, &step.out}) {
+      for (const auto* list : {&step.in, &step.out}) {
         for (const Slot s : *list) {
           if (kept[static_cast<size_t>(s)]) continue;
           kept[static_cast<size_t>(s)] = true;
@@ -476,6 +522,9 @@ class PlanBuilder {
   std::vector<Slot> slot_of_;
   std::vector<int32_t> input_of_slot_;  // inputs have the first slots
   std::vector<Slot> alias_of_;  // by tensor: slot of the input or result whose memory it may share
+  std::unordered_multimap<size_t, const Layout*> layouts_;  // of the plan, by hash
+  std::map<std::pair<const DeviceMesh*, ParallelType>, Teams> teams_;
+  std::map<const DeviceMesh*, bool> all_hold_;
   std::unordered_set<Slot> returned_;  // memory that a result returned to the caller has
   std::vector<Expr*> exprs_;
   std::shared_ptr<Plan> plan_;

@@ -4,6 +4,7 @@
 #include <meshfuse/ir/printer.h>
 #include <meshfuse/ops/torch_types.h>
 #include <meshfuse/passes/cause.h>
+#include <meshfuse/passes/factor_path.h>
 #include <meshfuse/passes/pass.h>
 #include <meshfuse/plan/explain.h>
 #include <meshfuse/schedule/sharding.h>
@@ -115,12 +116,12 @@ std::string nameOf(const Fusion& fusion, int32_t tensor) {
 std::optional<AxisSharding> shardingOver(const TensorView* tv, ParallelType p) {
   const auto axis = shardedAxis(tv, p);
   if (!axis) return std::nullopt;
-  const ShardingOrigin& origin = tv->splitOrigin(p);
+  const ShardingOrigin origin = tv->splitOrigin(p);
   AxisSharding result{.mesh_axis = p,
                       .axis = axis->logical,
                       .partial = tv->domain().id(axis->id)->isRFactorProduct(),
                       .from = nameOf(*tv->fusion(), origin.tensor),
-                      .factor = origin.factor};
+                      .factor = factorName(*tv->fusion(), origin)};
   if (result.partial) result.axis = -1;
   return result;
 }

@@ -9,6 +9,7 @@
 #include <meshfuse/plan/exchange.h>
 #include <meshfuse/plan/signature.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,8 +34,8 @@ struct CommunicationStep {
   const DeviceMesh* from = nullptr;  // devices that have the operand
   const DeviceMesh* to = nullptr;    // devices that get the result
   /// Teams in which local devices are; where there is none, any of the others. With a root: one.
-  std::vector<Team> teams;
-  int64_t devices = 1;        // of one team
+  std::shared_ptr<const std::vector<Team>> teams;  // shared by steps of one mesh axis
+  int64_t devices = 1;                             // of one team
   ShardDigit in, out;         // AllGather: in; LocalSlice, ReduceScatter: out; AllToAll: both
   int64_t partial_axis = -1;  // reductions: the operand's axis of the partial results
   int64_t root = -1;          // Reduce: place in the first team
@@ -59,11 +60,11 @@ struct CommunicationStep {
 struct Step {
   const Expr* expr;  // what is run
   OpCall call;       // attributes, wanted layouts, values of constant scalars
-  std::vector<Slot> in, out;
-  std::vector<Slot> free_after;         // slots whose tensor is not read again
-  std::vector<size_t> dynamic_scalars;  // parameters whose value depends on scalar inputs
-  std::vector<size_t> drawn;            // parameters whose value is drawn at every execution
-  const DeviceMesh* mesh = nullptr;     // devices outside it skip the step
+  SmallVector<Slot, 2> in, out;
+  SmallVector<Slot, 2> free_after;         // slots whose tensor is not read again
+  SmallVector<size_t, 1> dynamic_scalars;  // parameters whose value depends on scalar inputs
+  SmallVector<size_t, 1> drawn;            // parameters whose value is drawn at every execution
+  const DeviceMesh* mesh = nullptr;        // devices outside it skip the step
   std::unique_ptr<const CommunicationStep> communication;  // absent: a local operation
   int32_t awaits = -1;  // the last of the posted communications whose result is first read here
   bool posted = false;  // a communication that need not end before the next step begins
@@ -87,6 +88,7 @@ struct Plan {
   std::shared_ptr<const Fusion> fusion;  // after the passes; steps point into it
   ExpressionEvaluator evaluator;         // extents bound; scalar inputs are bound per run
   Signature signature;
+  std::deque<Layout> layouts;  // that results of steps must have, each once
   std::vector<Step> steps;
   std::vector<Slot> inputs;  // per fusion input; -1 for scalars
   std::vector<PlanOutput> outputs;

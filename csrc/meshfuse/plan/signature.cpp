@@ -51,6 +51,9 @@ bool forEachWord(std::span<const InputValue> inputs, std::span<const size_t> by_
 Signature::Signature(std::span<const InputValue> inputs, std::vector<size_t> by_value,
                      std::span<const int64_t> told)
     : by_value_(std::move(by_value)), told_(told.size()) {
+  size_t words = told.size();
+  forEachWord(inputs, by_value_, [&](int64_t) { return ++words > 0; });
+  words_.reserve(words);
   const auto add = [&](int64_t w) {
     words_.push_back(w);
     hash_ = hash_ * 0x9E3779B97F4A7C15ull + static_cast<size_t>(w);

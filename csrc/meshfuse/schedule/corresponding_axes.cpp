@@ -14,7 +14,7 @@ TensorView* operandOf(const Expr* expr, size_t operand) {
 }
 
 /// Ids of the axes of an operand in the order of the factor map.
-std::vector<int32_t> axesOf(const Expr* expr, size_t operand) {
+AxisList axesOf(const Expr* expr, size_t operand) {
   const TensorDomain& domain = operandOf(expr, operand)->domain();
   return operand < expr->inputs().size() ? domain.withoutReductions(domain.logical())
                                          : domain.root();
@@ -23,7 +23,7 @@ std::vector<int32_t> axesOf(const Expr* expr, size_t operand) {
 /// The axes of operand `to` that stand for what `map` says of operand `from`.
 AxisMap carry(const Expr* expr, size_t from, size_t to, const AxisMap& map) {
   const FactorMap& factors = expr->factors();
-  const std::vector<int32_t> here = axesOf(expr, from), there = axesOf(expr, to);
+  const AxisList here = axesOf(expr, from), there = axesOf(expr, to);
   AxisMap carried(map.size(), -1);
   for (size_t a = 0; a < here.size(); ++a) {
     const auto mine = factors.axis(from, a);

@@ -11,9 +11,7 @@ namespace {
 constexpr int32_t kNone = -1;
 constexpr int32_t kPlanned = -2;  // the result of a transform that a check would make
 
-bool contains(const std::vector<int32_t>& list, int32_t i) {
-  return std::ranges::find(list, i) != list.end();
-}
+bool contains(const AxisList& list, int32_t i) { return std::ranges::find(list, i) != list.end(); }
 
 /// Walks through the transforms of a reference in order and finds, checks or makes them on `tv`.
 class Replay {
@@ -161,8 +159,8 @@ void replayTransforms(const TensorView* reference, TensorView* tv, AxisMap& map,
 }
 
 void orderLoopLike(std::span<const int32_t> axes, TensorView* tv, const AxisMap& map) {
-  std::vector<int32_t> loop = tv->domain().loop();
-  std::vector<int32_t> ordered;
+  AxisList loop = tv->domain().loop();
+  AxisList ordered;
   for (const int32_t i : axes) {
     const int32_t id = map[static_cast<size_t>(i)];
     if (id >= 0 && contains(loop, id)) ordered.push_back(id);

@@ -39,7 +39,7 @@ bool replayPath(TensorView* tv, int32_t id, std::span<const PathStep> path, Para
       continue;
     }
     const auto [outer, inner] = domain.split(*tv->fusion(), id, step.factor, step.inner_split);
-    std::vector<int32_t> loop = domain.loop();
+    AxisList loop = domain.loop();
     const auto place = std::ranges::find(loop, id);
     *place = outer;
     loop.insert(place + 1, inner);

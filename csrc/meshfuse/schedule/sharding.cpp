@@ -8,7 +8,7 @@
 namespace meshfuse {
 namespace {
 
-const std::vector<int32_t>& listOf(const TensorView* tv, DomainKind kind) {
+const AxisList& listOf(const TensorView* tv, DomainKind kind) {
   return kind == DomainKind::Loop ? tv->domain().loop() : tv->domain().allocation();
 }
 
@@ -27,9 +27,13 @@ std::optional<int32_t> findAxis(const TensorView* tv, ParallelType p, DomainKind
 }
 
 int64_t logicalPosition(const TensorView* tv, int32_t id) {
-  const auto axes = tv->domain().withoutReductions(tv->domain().logical());
-  const auto it = std::ranges::find(axes, id);
-  return it == axes.end() ? -1 : it - axes.begin();
+  int64_t position = 0;
+  for (const int32_t i : tv->domain().logical()) {
+    if (tv->domain().id(i)->isReduction()) continue;
+    if (i == id) return position;
+    ++position;
+  }
+  return -1;
 }
 
 }  // namespace
@@ -53,6 +57,10 @@ std::optional<ShardedAxis> shardedAxis(const TensorView* tv, ParallelType p, Dom
   }
   std::ranges::reverse(result.path);
   return result;
+}
+
+std::optional<int32_t> deviceAxis(const TensorView* tv, ParallelType p, DomainKind domain) {
+  return findAxis(tv, p, domain, false);
 }
 
 std::optional<int32_t> reducedAxis(const TensorView* tv, ParallelType p) {
@@ -81,7 +89,7 @@ bool hasTrivialAllocationDomain(const TensorView* tv) {
         id->isStream() && std::ranges::find(domain.logical(), i) == domain.logical().end();
     return id->isReduction() || id->isBroadcast() || id->isDeviceDim() || loop_stream;
   };
-  std::vector<int32_t> have, want;
+  AxisList have, want;
   for (const int32_t i : domain.allocation()) {
     if (!isDropped(i)) have.push_back(i);
   }
@@ -90,7 +98,7 @@ bool hasTrivialAllocationDomain(const TensorView* tv) {
     return std::ranges::find(allocation, i) != allocation.end();
   };
   // Expands an axis through splits, outer before inner, until an allocated axis is met.
-  std::vector<int32_t> stack;
+  AxisList stack;
   for (const int32_t logical : domain.logical()) {
     if (domain.id(logical)->isReduction() || domain.id(logical)->isBroadcast()) continue;
     stack = {logical};
@@ -149,7 +157,7 @@ std::optional<std::vector<CanonicalAxis>> canonicalLayout(const TensorView* tv) 
       axes.erase(outer);
     }
   }
-  std::vector<int32_t> ids, logical = domain.logical();
+  AxisList ids, logical = domain.logical();
   for (const CanonicalAxis& axis : axes) ids.push_back(axis.id);
   std::ranges::sort(ids);
   std::ranges::sort(logical);
@@ -175,8 +183,8 @@ std::vector<int64_t> strideOrderOf(const TensorView* tv) {
   return row_major ? std::vector<int64_t>{} : order;
 }
 
-std::vector<bool> leadsToDevice(const TensorDomain& domain) {
-  std::vector<bool> leads(domain.ids().size(), false);
+SmallVector<bool, 8> leadsToDevice(const TensorDomain& domain) {
+  SmallVector<bool, 8> leads(domain.ids().size(), false);
   for (const int32_t i : domain.loop()) {
     if (domain.id(i)->isDeviceDim()) leads[static_cast<size_t>(i)] = true;
   }
@@ -194,8 +202,9 @@ std::vector<bool> leadsToDevice(const TensorDomain& domain) {
 
 bool alignAllocationWithLoop(TensorView* tv) {
   TensorDomain& domain = tv->domain();
-  const std::vector<bool> leads = leadsToDevice(domain);
-  std::vector<int32_t> list = domain.allocation();
+  if (domain.transforms().size() == domain.definitionTransforms()) return false;
+  const auto leads = leadsToDevice(domain);
+  AxisList list = domain.allocation();
   Contiguity contiguity = domain.contiguity();
   const auto below = [&](int32_t i) { return leads[static_cast<size_t>(i)]; };
   bool changed = false;

@@ -19,11 +19,13 @@ struct PathStep {
   bool operator==(const PathStep&) const = default;
 };
 
+using SplitPath = SmallVector<PathStep, 4>;
+
 /// How a tensor is divided over one mesh axis.
 struct ShardedAxis {
-  int32_t id = -1;             // the device axis in the domain
-  int64_t logical = -1;        // position among the non-reduction logical axes; -1 through a merge
-  std::vector<PathStep> path;  // from the logical axis down; empty: the logical axis itself
+  int32_t id = -1;       // the device axis in the domain
+  int64_t logical = -1;  // position among the non-reduction logical axes; -1 through a merge
+  SplitPath path;        // from the logical axis down; empty: the logical axis itself
   bool through_merge = false;
 };
 
@@ -31,6 +33,9 @@ struct ShardedAxis {
 /// tensor is not divided over `p`. Throws Error when two such axes exist.
 std::optional<ShardedAxis> shardedAxis(const TensorView* tv, ParallelType p,
                                        DomainKind domain = DomainKind::Loop);
+/// Its id alone.
+std::optional<int32_t> deviceAxis(const TensorView* tv, ParallelType p,
+                                  DomainKind domain = DomainKind::Loop);
 /// The same for reduction axes: a request for a reduction across the mesh axis.
 std::optional<int32_t> reducedAxis(const TensorView* tv, ParallelType p);
 
@@ -55,7 +60,7 @@ std::optional<std::vector<CanonicalAxis>> canonicalLayout(const TensorView* tv);
 std::vector<int64_t> strideOrderOf(const TensorView* tv);
 
 /// Ids below which some loop axis is a device axis, as a mask over domain().ids().
-std::vector<bool> leadsToDevice(const TensorDomain& domain);
+SmallVector<bool, 8> leadsToDevice(const TensorDomain& domain);
 
 /// Makes allocation the memory order with the DID splits of the loop repeated in place. Throws
 /// Error on merges of axes that are not neighbours in memory (semantics 2.7.7). Returns whether

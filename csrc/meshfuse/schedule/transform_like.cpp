@@ -25,7 +25,7 @@ void checkTensors(const TensorView* reference, const std::vector<TensorView*>& l
 }
 
 /// The first `pos` loop axes of `tv`.
-std::vector<int32_t> firstAxes(const TensorView* tv, int64_t pos, const char* what) {
+AxisList firstAxes(const TensorView* tv, int64_t pos, const char* what) {
   const int64_t n = tv->nDims();
   MESHFUSE_CHECK(pos >= -n - 1 && pos <= n, what, ": position ", pos, " is out of range for ",
                  at(tv), ", whose loop domain has ", n, " axes, reductions counted. Use ", -n - 1,
@@ -44,7 +44,7 @@ std::vector<Corresponding> connected(TensorView* reference,
 }
 
 /// Repeats the transforms that lead to the loop axes `axes` of `reference`.
-void repeatTransforms(const TensorView* reference, const std::vector<int32_t>& axes,
+void repeatTransforms(const TensorView* reference, const AxisList& axes,
                       std::vector<Corresponding>& targets, const char* what, const char* advice) {
   const std::vector<bool> wanted = transformsLeadingTo(reference->domain(), axes);
   for (const Corresponding& target : targets) {
@@ -65,7 +65,7 @@ struct Copied {
   const IterDomain* like;
 };
 
-std::vector<Copied> copiedTypes(const TensorView* reference, const std::vector<int32_t>& axes,
+std::vector<Copied> copiedTypes(const TensorView* reference, const AxisList& axes,
                                 const Corresponding& target,
                                 const std::vector<ParallelType>& types) {
   std::vector<Copied> list;
@@ -129,7 +129,7 @@ void putTypes(const TensorView* reference, TensorView* tv, const std::vector<Cop
   }
 }
 
-void copyTypes(const TensorView* reference, const std::vector<int32_t>& axes,
+void copyTypes(const TensorView* reference, const AxisList& axes,
                const std::vector<Corresponding>& targets, const std::vector<ParallelType>& types,
                const char* what) {
   std::vector<std::vector<Copied>> lists;

@@ -22,9 +22,8 @@ int64_t loopPosition(const TensorView* tv, const IterDomain* id, const char* wha
   return it - loop.begin();
 }
 
-std::vector<int32_t> indicesOf(const TensorView* tv, const std::vector<IterDomain*>& ids,
-                               const char* what) {
-  std::vector<int32_t> out;
+AxisList indicesOf(const TensorView* tv, const std::vector<IterDomain*>& ids, const char* what) {
+  AxisList out;
   for (const IterDomain* id : ids) {
     MESHFUSE_CHECK(id != nullptr, what, ": one of the axes given for ", at(tv),
                    " is None. Take the axes from ", tv->name(), ".axis(i).");
@@ -42,9 +41,9 @@ void checkNotSwizzled(const IterDomain* id, const char* what) {
 }
 
 /// Loop axes below a logical axis, through splits, outer before inner; nullopt at a merge.
-std::optional<std::vector<int32_t>> leaves(const TensorView* tv, int32_t id) {
+std::optional<AxisList> leaves(const TensorView* tv, int32_t id) {
   const TensorDomain& domain = tv->domain();
-  if (std::ranges::find(domain.loop(), id) != domain.loop().end()) return std::vector<int32_t>{id};
+  if (std::ranges::find(domain.loop(), id) != domain.loop().end()) return AxisList{id};
   for (const Transform& t : domain.transforms()) {
     if (t.kind != Transform::Split || t.in[0] != id) continue;
     auto outer = leaves(tv, t.out[0]);
@@ -69,12 +68,12 @@ bool TensorView::hasReduction() const {
                              [&](int32_t i) { return domain_.id(i)->isReduction(); });
 }
 
-std::vector<IterDomain*> TensorView::getRootDomain() const {
+IdList TensorView::getRootDomain() const {
   if (!hasRoot()) return {};
   return domain_.idsOf(domain_.root());
 }
 
-std::vector<IterDomain*> TensorView::getAllocationDomain() const {
+IdList TensorView::getAllocationDomain() const {
   if (!hasAllocation()) return {};
   return domain_.idsOf(domain_.allocation());
 }
@@ -102,7 +101,7 @@ TensorView* TensorView::split(int64_t axis, int64_t factor, bool inner_split) {
 
 TensorView* TensorView::split(int64_t axis, Scalar factor, bool inner_split) {
   const auto position = static_cast<size_t>(wrapAxis(axis, "split"));
-  std::vector<int32_t> loop = domain_.loop();
+  AxisList loop = domain_.loop();
   const IterDomain* id = domain_.id(loop[position]);
   MESHFUSE_CHECK(!id->isParallelized(),
                  "split: Splitting an axis of non-Serial parallel type is not supported. Axis ",
@@ -127,7 +126,7 @@ TensorView* TensorView::merge(int64_t outer, int64_t inner) {
   const auto i = static_cast<size_t>(wrapAxis(inner, "merge"));
   MESHFUSE_CHECK(o != i, "merge: axis ", AtAxis{outer}, " of ", meshfuse::at(this),
                  " cannot be merged with itself. Name two axes.");
-  std::vector<int32_t> loop = domain_.loop();
+  AxisList loop = domain_.loop();
   const IterDomain *a = domain_.id(loop[o]), *b = domain_.id(loop[i]);
   MESHFUSE_CHECK(a->isReduction() == b->isReduction(), "merge: axes ", AtAxis{outer}, " and ",
                  inner, " of ", meshfuse::at(this),
@@ -148,7 +147,7 @@ TensorView* TensorView::merge(int64_t outer, int64_t inner) {
 
 TensorView* TensorView::reorder(const std::unordered_map<int64_t, int64_t>& old2new) {
   const auto& loop = domain_.loop();
-  std::vector<int32_t> result(loop.size(), -1);
+  AxisList result(loop.size(), -1);
   std::vector<bool> moved(loop.size(), false);
   for (const auto& [from, to] : old2new) {
     const auto f = static_cast<size_t>(wrapAxis(from, "reorder"));
@@ -232,7 +231,7 @@ void TensorView::setDeviceMesh(const DeviceMesh& mesh) {
 }
 
 void TensorView::setLoopDomain(const std::vector<IterDomain*>& ids) {
-  std::vector<int32_t> loop = indicesOf(this, ids, "set_loop_domain");
+  AxisList loop = indicesOf(this, ids, "set_loop_domain");
   MESHFUSE_CHECK(domain_.coversLogical(loop), "set_loop_domain: the ", loop.size(),
                  " axes given do not stand for the same elements as the logical axes of ",
                  meshfuse::at(this),
@@ -248,7 +247,7 @@ void TensorView::setAllocationDomain(const std::vector<IterDomain*>& ids, bool c
 
 void TensorView::setAllocationDomain(const std::vector<IterDomain*>& ids,
                                      const Contiguity& contiguity) {
-  std::vector<int32_t> list = indicesOf(this, ids, "set_allocation_domain");
+  AxisList list = indicesOf(this, ids, "set_allocation_domain");
   MESHFUSE_CHECK(domain_.coversLogical(list), "set_allocation_domain: the ", list.size(),
                  " axes given do not stand for the same elements as the logical axes of ",
                  meshfuse::at(this),
@@ -261,14 +260,14 @@ void TensorView::setAllocationDomain(const std::vector<IterDomain*>& ids,
 }
 
 void TensorView::setAllocationAsLoop() {
-  std::vector<int32_t> list = domain_.loop();
+  AxisList list = domain_.loop();
   // A memory order that the user set stays, as long as loop lists the pieces of the logical axes in
   // logical order; a reordered loop wins literally.
   const auto order = hasAllocation() ? canonicalLayout(this) : std::nullopt;
   if (order) {
-    std::vector<int32_t> logical_order, memory_order;
+    AxisList logical_order, memory_order;
     bool splits_only = true;
-    const auto append = [&](std::vector<int32_t>& out, int32_t id) {
+    const auto append = [&](AxisList& out, int32_t id) {
       const auto below = leaves(this, id);
       splits_only = splits_only && below.has_value();
       if (below) out.insert(out.end(), below->begin(), below->end());
@@ -283,11 +282,11 @@ void TensorView::setAllocationAsLoop() {
 }
 
 void TensorView::setStrideOrder(std::span<const int64_t> order, std::string_view what) {
-  const std::vector<int32_t> axes = domain_.withoutReductions(domain_.logical());
+  const AxisList axes = domain_.withoutReductions(domain_.logical());
   const auto n = static_cast<int64_t>(axes.size());
   MESHFUSE_CHECK(static_cast<int64_t>(order.size()) == n, what, ": stride_order has ", order.size(),
                  " entries for the ", n, " axes of ", meshfuse::at(this), ". Give one per axis.");
-  std::vector<int32_t> memory(axes.size(), -1);
+  AxisList memory(axes.size(), -1);
   for (size_t i = 0; i < axes.size(); ++i) {
     MESHFUSE_CHECK(order[i] >= -n && order[i] < n, what, ": stride_order entry ", order[i],
                    " of axis ", AtAxis{static_cast<int64_t>(i)}, " of ", meshfuse::at(this),
@@ -297,7 +296,7 @@ void TensorView::setStrideOrder(std::span<const int64_t> order, std::string_view
                    " of ", meshfuse::at(this), " stands twice. Give a permutation.");
     memory[static_cast<size_t>(place)] = axes[i];
   }
-  std::vector<int32_t> list = domain_.logical();
+  AxisList list = domain_.logical();
   auto next = memory.begin();
   for (int32_t& id : list) {
     if (!domain_.id(id)->isReduction()) id = *next++;

@@ -117,7 +117,7 @@ std::string callText(const Expr& expr, const TextNames& names) {
 TextNames textNames(const Fusion& fusion) { return textNames(fusion, fusion.exprs()); }
 
 std::vector<std::string> argumentTexts(const Expr& expr, const TextNames& names) {
-  const Fusion& fusion = *expr.outputs().front()->fusion();
+  const Fusion& fusion = *expr.outputs()[0]->fusion();
   const ArgPrinter printer(fusion, names);
   const std::vector<Param>& params = expr.op().cachedInfo().params;
   std::vector<std::string> texts;
@@ -153,7 +153,7 @@ std::string irText(const Fusion& fusion) {
   for (const Expr* expr : exprs) {
     text += callText(*expr, names) + ": ";
     for (const TensorView* out : expr->outputs()) {
-      text += (out == expr->outputs().front() ? "" : "; ") + typeText(out, names);
+      text += (out == expr->outputs()[0] ? "" : "; ") + typeText(out, names);
     }
     text += "\n";
   }

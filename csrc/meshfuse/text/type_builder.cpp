@@ -118,8 +118,8 @@ int32_t TypeBuilder::find(const AxisRef& ref) const {
   return it->second;
 }
 
-std::vector<int32_t> TypeBuilder::findAll(const ItemText& item) const {
-  std::vector<int32_t> list;
+AxisList TypeBuilder::findAll(const ItemText& item) const {
+  AxisList list;
   for (const AxisRef& ref : item.axes) {
     list.push_back(find(ref));
     if (std::ranges::count(list, list.back()) > 1) {
@@ -151,7 +151,7 @@ void TypeBuilder::makeRoot() {
 }
 
 void TypeBuilder::makeLogical() {
-  std::vector<int32_t> present = root_;
+  AxisList present = root_;
   size_t& i = next_item_;
   for (; text_.items[i].kind != ItemText::Logical; ++i) {
     const ItemText& item = text_.items[i];
@@ -159,18 +159,20 @@ void TypeBuilder::makeLogical() {
       TokenReader::fault(item.at, "'" + item.at.text + "' stands before 'logical'. Put it behind");
     }
     for (const int32_t in : findAll(item)) {
-      if (std::erase(present, in) == 0) {
+      const auto place = std::ranges::find(present, in);
+      if (place == present.end()) {
         TokenReader::fault(item.at,
                            "an axis is split or merged twice before 'logical'. "
                            "Transform each axis once");
       }
+      present.erase(place);
     }
     transform(item, true);
     for (const AxisText& out : item.out) present.push_back(index_.at(out.ref.number));
   }
   const ItemText& item = text_.items[i];
-  std::vector<int32_t> logical = findAll(item);
-  std::vector<int32_t> sorted = logical;
+  AxisList logical = findAll(item);
+  AxisList sorted = logical;
   std::ranges::sort(sorted);
   std::ranges::sort(present);
   if (sorted != present) {
@@ -190,7 +192,7 @@ void TypeBuilder::makeLogical() {
 }
 
 void TypeBuilder::transform(const ItemText& item, bool definition) {
-  const std::vector<int32_t> in = findAll(item);
+  const AxisList in = findAll(item);
   if (item.kind == ItemText::Split) {
     const auto [outer, inner] = domain_.split(fusion_, in[0], item.factor, item.inner);
     result(item.out[0], outer, definition);
@@ -243,7 +245,7 @@ void TypeBuilder::finishLoop() {
     domain_.setLoop(defaultLoop(domain_));
     return;
   }
-  std::vector<int32_t> list = findAll(*loop_);
+  AxisList list = findAll(*loop_);
   checkCover(*loop_, list);
   domain_.setLoop(std::move(list));
 }
@@ -251,9 +253,9 @@ void TypeBuilder::finishLoop() {
 void TypeBuilder::finishAllocation() {
   if (allocation_ == nullptr) return;
   const bool listed = allocation_->as_loop || !allocation_->axes.empty();
-  std::vector<int32_t> list = !listed                ? domain_.logical()
-                              : allocation_->as_loop ? domain_.loop()
-                                                     : findAll(*allocation_);
+  AxisList list = !listed                ? domain_.logical()
+                  : allocation_->as_loop ? domain_.loop()
+                                         : findAll(*allocation_);
   checkCover(*allocation_, list);
   Contiguity flags = domain_.uniformContiguity(list, true);
   if (allocation_->has_flags) readFlags(flags);
@@ -282,7 +284,7 @@ void TypeBuilder::readFlags(Contiguity& flags) const {
   }
 }
 
-void TypeBuilder::checkCover(const ItemText& item, const std::vector<int32_t>& list) const {
+void TypeBuilder::checkCover(const ItemText& item, const AxisList& list) const {
   if (domain_.coversLogical(list)) return;
   TokenReader::fault(item.at, "the axes of '" + item.at.text +
                                   "' do not stand for the same elements as the logical axes. "
@@ -294,7 +296,7 @@ void TypeBuilder::checkCover(const ItemText& item, const std::vector<int32_t>& l
 void TypeBuilder::renumber() {
   std::vector<std::pair<int32_t, int32_t>> order(index_.begin(), index_.end());
   std::ranges::sort(order);
-  std::vector<int32_t> to(order.size());
+  AxisList to(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
     to[static_cast<size_t>(order[i].second)] = static_cast<int32_t>(i);
   }

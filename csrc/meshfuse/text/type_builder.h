@@ -31,7 +31,7 @@ class TypeBuilder {
  private:
   void introduce(const AxisText& axis, int32_t index);
   int32_t find(const AxisRef& ref) const;
-  std::vector<int32_t> findAll(const ItemText& item) const;
+  AxisList findAll(const ItemText& item) const;
   void makeRoot();
   void makeLogical();
   void transform(const ItemText& item, bool definition);
@@ -40,7 +40,7 @@ class TypeBuilder {
   void finishLoop();
   void finishAllocation();
   void readFlags(Contiguity& flags) const;
-  void checkCover(const ItemText& item, const std::vector<int32_t>& list) const;
+  void checkCover(const ItemText& item, const AxisList& list) const;
   void renumber();
   void setMesh();
 
@@ -49,7 +49,7 @@ class TypeBuilder {
   TensorDomain& domain_;
   TypeText text_;
   size_t next_item_ = 0;
-  std::vector<int32_t> root_;
+  AxisList root_;
   std::unordered_map<int32_t, int32_t> index_;  // written number -> index
   const ItemText* loop_ = nullptr;
   const ItemText* allocation_ = nullptr;
