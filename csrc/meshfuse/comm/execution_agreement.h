@@ -11,16 +11,15 @@
 // can name the difference, and nobody is left behind who saw none.
 #pragma once
 #include <meshfuse/comm/communicator.h>
+#include <meshfuse/comm/mailbox.h>
 #include <meshfuse/comm/proposal.h>
-#include <mpi.h>
 
 #include <deque>
-#include <list>
 
 namespace meshfuse {
 
 /// One rank's side of it. Not thread-safe: the communicator's lock guards it.
-class MpiAgreement {
+class ExecutionAgreement {
  public:
   enum class Verdict { Pending, Agreed, GivenUp, Different };
   /// A member that refused or abandoned the execution.
@@ -29,11 +28,8 @@ class MpiAgreement {
     std::string reason;
   };
 
-  /// `comm` belongs to the caller and must carry nothing else.
-  explicit MpiAgreement(MPI_Comm comm);
-  ~MpiAgreement();
-  MpiAgreement(const MpiAgreement&) = delete;
-  MpiAgreement& operator=(const MpiAgreement&) = delete;
+  /// `mailbox` must carry nothing else.
+  explicit ExecutionAgreement(std::unique_ptr<Mailbox> mailbox);
 
   void begin(const Team& team, const Proposal& proposal);
   void refuse(const Team& team, std::string_view reason);
@@ -59,7 +55,7 @@ class MpiAgreement {
   /// Takes in all that has arrived.
   void receiveAll();
   /// Whether all messages are out of our buffers.
-  bool allSent();
+  bool allSent() { return mailbox_->allSent(); }
 
  private:
   enum class Kind : int32_t { Fingerprint, Refused, Abandoned, Disagreed };
@@ -72,18 +68,8 @@ class MpiAgreement {
   struct Message : Header {
     std::string text;
   };
-  struct Sending {  // MPI reads `bytes` until the request is done: the address must not change
-    std::string bytes;
-    MPI_Request request = MPI_REQUEST_NULL;
-  };
-
-  struct Slot {
-    Header header;
-    MPI_Request request = MPI_REQUEST_NULL;
-  };
 
   void send(int to, const Header& header, std::string_view text);
-  void sendFingerprint(int to, const Header& header);
   /// Takes a message in; its sender, or -1 if there is none.
   int receive();
   void look(int member);
@@ -92,13 +78,10 @@ class MpiAgreement {
   std::deque<Message>& from(int rank) { return queues_[static_cast<size_t>(rank)]; }
   int64_t& number(int rank) { return numbers_[static_cast<size_t>(rank)]; }
 
-  MPI_Comm comm_;
-  int rank_ = 0;
+  std::unique_ptr<Mailbox> mailbox_;
+  const int rank_;
   std::vector<int64_t> numbers_;             // by rank: executions in common so far
   std::vector<std::deque<Message>> queues_;  // by rank: what came from it
-  std::list<Sending> sending_;
-  std::vector<Slot> slots_{64};  // of fingerprints, in turn
-  size_t next_slot_ = 0;
   // The current execution.
   const Proposal* proposal_ = nullptr;
   std::vector<int> members_;   // without this rank; empty: no execution

@@ -2,25 +2,22 @@
 // What ranks tell each other outside of collectives: "I failed", "I leave", "I wait in call n".
 // No message needs an answer, and none blocks its sender.
 #pragma once
-#include <mpi.h>
+#include <meshfuse/comm/mailbox.h>
 
 #include <cstdint>
-#include <list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace meshfuse {
 
-/// Throws Error when `status` is not MPI_SUCCESS.
-void checkMpi(int status, const char* function);
-
 /// The front of a text, short enough to be sent eagerly, without waiting for the receiver, by every
 /// transport.
 std::string_view shortReason(std::string_view reason);
 
 /// One end of the control channel. Not thread-safe: the communicator's lock guards it.
-class MpiControl {
+class ControlChannel {
  public:
   enum class Kind : int32_t { Failure, Leaving, Waiting, Refusal };
 
@@ -38,11 +35,8 @@ class MpiControl {
     std::string refusal;     // why
   };
 
-  /// `comm` belongs to the caller and must carry nothing else.
-  explicit MpiControl(MPI_Comm comm);
-  ~MpiControl();
-  MpiControl(const MpiControl&) = delete;
-  MpiControl& operator=(const MpiControl&) = delete;
+  /// `mailbox` must carry nothing else.
+  explicit ControlChannel(std::unique_ptr<Mailbox> mailbox);
 
   /// Sends to every other rank. `call`: calls completed.
   void announce(Kind kind, int64_t call, int32_t culprit = -1, std::string_view reason = {});
@@ -53,23 +47,19 @@ class MpiControl {
   /// Takes in what has arrived.
   void poll();
   /// Whether all that was announced is out of our buffers.
-  bool allSent();
+  bool allSent() { return mailbox_->allSent(); }
   /// Indexed by rank; the own entry stays empty.
   const std::vector<Peer>& peers() const { return peers_; }
 
  private:
-  struct Sending {  // MPI reads `bytes` until the requests are done: the address must not change
-    std::string bytes;
-    std::vector<MPI_Request> requests;
-  };
   struct Header;
   void send(const Header& header, std::string_view reason);
-  void take(const std::string& bytes);
+  void take(const Header& header, std::string text);
+  void takeLost(int rank);
 
-  MPI_Comm comm_;
-  int rank_ = 0;
+  std::unique_ptr<Mailbox> mailbox_;
+  const int rank_;
   std::vector<Peer> peers_;
-  std::list<Sending> sending_;
 };
 
 }  // namespace meshfuse

@@ -1,101 +1,45 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
-#include <meshfuse/comm/mpi_agreement.h>
-#include <meshfuse/comm/mpi_control.h>
+#include <meshfuse/comm/control_channel.h>
+#include <meshfuse/comm/execution_agreement.h>
 
 #include <algorithm>
 #include <cstring>
 #include <sstream>
 
 namespace meshfuse {
-namespace {
 
-constexpr int kTag = 1;
-
-}  // namespace
-
-MpiAgreement::MpiAgreement(MPI_Comm comm) : comm_(comm) {
-  int size = 0;
-  checkMpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
-  checkMpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  numbers_.resize(static_cast<size_t>(size));
-  queues_.resize(static_cast<size_t>(size));
-  awaited_.resize(static_cast<size_t>(size));
-}
-
-MpiAgreement::~MpiAgreement() {
-  // MPI may still read what is not sent yet: better lost than freed.
-  if (!sending_.empty()) new std::list<Sending>(std::move(sending_));
-  new std::vector<Slot>(std::move(slots_));
+ExecutionAgreement::ExecutionAgreement(std::unique_ptr<Mailbox> mailbox)
+    : mailbox_(std::move(mailbox)), rank_(mailbox_->rank()) {
+  const auto size = static_cast<size_t>(mailbox_->size());
+  numbers_.resize(size);
+  queues_.resize(size);
+  awaited_.resize(size);
 }
 
 // --- Messages ------------------------------------------------------------------------------------
 
-void MpiAgreement::send(int to, const Header& header, std::string_view text) {
-  Sending& s = sending_.emplace_back();
-  s.bytes.assign(reinterpret_cast<const char*>(&header), sizeof header);
-  s.bytes += text;
-  checkMpi(MPI_Isend(s.bytes.data(), static_cast<int>(s.bytes.size()), MPI_BYTE, to, kTag, comm_,
-                     &s.request),
-           "MPI_Isend");
+void ExecutionAgreement::send(int to, const Header& header, std::string_view text) {
+  mailbox_->send(to, std::as_bytes(std::span(&header, 1)), text);
 }
 
-// On the way of every execution: without memory of its own.
-void MpiAgreement::sendFingerprint(int to, const Header& header) {
-  Slot& slot = slots_[next_slot_++ % slots_.size()];
-  int done = 0;
-  checkMpi(MPI_Test(&slot.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-  if (done == 0) return send(to, header, {});
-  slot.header = header;
-  checkMpi(MPI_Isend(&slot.header, sizeof slot.header, MPI_BYTE, to, kTag, comm_, &slot.request),
-           "MPI_Isend");
-}
-
-bool MpiAgreement::allSent() {
-  std::erase_if(sending_, [](Sending& s) {
-    int done = 0;
-    checkMpi(MPI_Test(&s.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    return done != 0;
-  });
-  return sending_.empty() && std::ranges::all_of(slots_, [](Slot& slot) {
-           int done = 0;
-           checkMpi(MPI_Test(&slot.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-           return done != 0;
-         });
-}
-
-int MpiAgreement::receive() {
-  int found = 0, count = 0;
-  MPI_Status status;
-  checkMpi(MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &found, &status), "MPI_Iprobe");
-  if (found == 0) return -1;
-  checkMpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
-  MESHFUSE_ASSERT(count >= static_cast<int>(sizeof(Header)), "agreement message of ", count,
-                  " bytes");
-  const int source = status.MPI_SOURCE;
-  Message& message = from(source).emplace_back();
-  auto* header = static_cast<Header*>(&message);
-  if (count == static_cast<int>(sizeof(Header))) {
-    checkMpi(MPI_Recv(header, count, MPI_BYTE, source, kTag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
-    return source;
-  }
-  std::string bytes(static_cast<size_t>(count), '\0');
-  checkMpi(MPI_Recv(bytes.data(), count, MPI_BYTE, source, kTag, comm_, MPI_STATUS_IGNORE),
-           "MPI_Recv");
-  std::memcpy(header, bytes.data(), sizeof(Header));
-  message.text.assign(bytes, sizeof(Header));
+int ExecutionAgreement::receive() {
+  Header header;
+  std::string text;
+  const int source = mailbox_->receive(std::as_writable_bytes(std::span(&header, 1)), text);
+  if (source >= 0) from(source).push_back({header, std::move(text)});
   return source;
 }
 
-void MpiAgreement::receiveAll() {
-  if (!sending_.empty()) allSent();
+void ExecutionAgreement::receiveAll() {
+  mailbox_->progress();
   while (receive() >= 0) {
   }
 }
 
 // --- An execution --------------------------------------------------------------------------------
 
-void MpiAgreement::begin(const Team& team, const Proposal& proposal) {
+void ExecutionAgreement::begin(const Team& team, const Proposal& proposal) {
   proposal_ = &proposal;
   members_.clear();
   quitter_ = {};
@@ -109,17 +53,13 @@ void MpiAgreement::begin(const Team& team, const Proposal& proposal) {
     members_.push_back(member);
     awaited_[static_cast<size_t>(member)] = true;
     const Header header{.number = ++number(member), .word = proposal.fingerprint(member)};
-    if (enclosure.empty()) {
-      sendFingerprint(member, header);
-    } else {
-      send(member, header, enclosure);
-    }
+    send(member, header, enclosure);
   }
   missing_ = members_.size();
   for (const int member : members_) look(member);
 }
 
-void MpiAgreement::refuse(const Team& team, std::string_view reason) {
+void ExecutionAgreement::refuse(const Team& team, std::string_view reason) {
   for (const int64_t device : team.devices) {
     const auto member = static_cast<int>(device);
     if (member == rank_ || device >= static_cast<int64_t>(numbers_.size())) continue;
@@ -127,7 +67,7 @@ void MpiAgreement::refuse(const Team& team, std::string_view reason) {
   }
 }
 
-void MpiAgreement::abandon(std::string_view reason, int64_t completed) {
+void ExecutionAgreement::abandon(std::string_view reason, int64_t completed) {
   for (const int member : members_) {
     send(member,
          {.number = number(member),
@@ -139,7 +79,7 @@ void MpiAgreement::abandon(std::string_view reason, int64_t completed) {
 }
 
 /// Takes in what a member has sent so far.
-void MpiAgreement::look(int member) {
+void ExecutionAgreement::look(int member) {
   for (auto& queue = from(member); !queue.empty(); queue.pop_front()) {
     const Message& front = queue.front();
     if (front.number < number(member)) continue;  // this rank gave that execution up
@@ -163,7 +103,7 @@ void MpiAgreement::look(int member) {
   }
 }
 
-MpiAgreement::Verdict MpiAgreement::check() {
+ExecutionAgreement::Verdict ExecutionAgreement::check() {
   while (true) {
     if (quitter_.rank >= 0) return Verdict::GivenUp;
     if (different_) break;
@@ -180,7 +120,7 @@ MpiAgreement::Verdict MpiAgreement::check() {
 // --- A difference --------------------------------------------------------------------------------
 
 /// Sends a rank what this one runs, and with whom. Its answer is awaited.
-void MpiAgreement::tell(int member) {
+void ExecutionAgreement::tell(int member) {
   awaited_[static_cast<size_t>(member)] = true;
   std::string text = concat(members_.size());
   for (const int m : members_) text += concat(' ', m);
@@ -188,7 +128,7 @@ void MpiAgreement::tell(int member) {
        concat(text, '\n', statements_.front().text));
 }
 
-void MpiAgreement::hear(int member, const Message& message) {
+void ExecutionAgreement::hear(int member, const Message& message) {
   awaited_[static_cast<size_t>(member)] = false;
   number(member) = std::max(number(member), message.number);  // in step again
   std::istringstream text(message.text);
@@ -206,7 +146,7 @@ void MpiAgreement::hear(int member, const Message& message) {
   }
 }
 
-MpiAgreement::Verdict MpiAgreement::compare() {
+ExecutionAgreement::Verdict ExecutionAgreement::compare() {
   receiveAll();
   const std::vector<int> members = members_;  // hearing one may add others
   for (const int member : members) {
@@ -229,14 +169,14 @@ MpiAgreement::Verdict MpiAgreement::compare() {
   return all ? Verdict::Different : Verdict::Pending;
 }
 
-void MpiAgreement::throwDifference() const {
+void ExecutionAgreement::throwDifference() const {
   std::vector<Statement> statements = statements_;
   std::ranges::sort(statements, {}, &Statement::rank);
   proposal_->disagree(statements);
   MESHFUSE_ASSERT(false, "Proposal::disagree returned");
 }
 
-const MpiAgreement::Quitter* MpiAgreement::findQuitter(int64_t call) {
+const ExecutionAgreement::Quitter* ExecutionAgreement::findQuitter(int64_t call) {
   if (members_.empty()) return nullptr;
   receiveAll();
   for (const int member : members_) {
