@@ -2,6 +2,7 @@
 // The communicator in Python, the simulated mesh, and what Python must do for a waiting rank.
 #include "bind.h"
 
+#include <meshfuse/comm/c10d.h>
 #include <meshfuse/comm/collective_call.h>
 #include <meshfuse/comm/communicator.h>
 #include <meshfuse/comm/select.h>
@@ -68,6 +69,29 @@ void onStart(py::function hook) {
   });
 }
 
+/// Lets Python make process groups. The functions live as long as the interpreter.
+void setGroups(py::function exists, py::function open, py::function make) {
+  const auto keep = [](py::function f) { return f.release().ptr(); };
+  setC10dGroups(
+      {.exists =
+           [f = keep(std::move(exists))] {
+             const py::gil_scoped_acquire acquire;
+             return py::handle(f)().cast<bool>();
+           },
+       .open =
+           [f = keep(std::move(open))] {
+             const py::gil_scoped_acquire acquire;
+             return py::handle(f)().cast<std::string>();
+           },
+       .make =
+           [f = keep(std::move(make))](const std::string& group, std::span<const int64_t> team,
+                                       const std::string& device) {
+             const py::gil_scoped_acquire acquire;
+             const std::vector<int64_t> members(team.begin(), team.end());
+             return py::handle(f)(group, members, device).cast<std::string>();
+           }});
+}
+
 void shutdown(bool failed) {
   if (Communicator* communicator = Communicator::existing()) communicator->shutdown(failed);
   setInterruptCheck({});  // the interpreter ends before this library does
@@ -116,6 +140,11 @@ void bindCommunicator(py::module_& module) {
   module.def("is_distributed", &isDistributed, Release());
   module.def("on_start", &onStart, py::arg("hook"),
              "Calls a function once the communicator of this process has started.");
+  module.def("set_process_groups", &setGroups, py::arg("exists"), py::arg("open"), py::arg("make"),
+             "Sets the functions that find, open and make process groups of torch.distributed.");
+  module.def(
+      "has_communicator", [] { return Communicator::existing() != nullptr; },
+      "Whether the communicator of this process exists already.");
   module.def("launched_as", &launchedAs,
              "Rank and number of ranks that a launcher gave to this process, or None.");
   module.def("collective_calls", &collectiveCalls, "Collective calls begun by this process.");

@@ -58,14 +58,20 @@ size_t hash(const DeviceMesh& self) {
       py::hash(py::make_tuple(py::tuple(py::cast(self.vector())), shape(self))));
 }
 
+/// The first call may wait for another thread, which may need the interpreter.
+int64_t ownDevice() {
+  const py::gil_scoped_release release;
+  return Communicator::instance().deviceId();
+}
+
 at::Tensor shard1D(const DeviceMesh& self, const at::Tensor& tensor, int64_t axis,
                    std::optional<int64_t> device) {
-  const int64_t id = device ? *device : Communicator::instance().deviceId();
+  const int64_t id = device ? *device : ownDevice();
   return shardTensor1D(tensor, axis, self, id);
 }
 
 at::Tensor shard(const at::Tensor& tensor, const TensorView& tv, std::optional<int64_t> device) {
-  return shardTensor(tensor, &tv, device ? *device : Communicator::instance().deviceId());
+  return shardTensor(tensor, &tv, device ? *device : ownDevice());
 }
 
 }  // namespace

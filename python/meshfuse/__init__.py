@@ -74,6 +74,7 @@ from .fusion_cache import (  # noqa: E402
 )
 from .lru_cache import LRUCache, LruFusionCache  # noqa: E402
 from .package_version import __version__, version  # noqa: E402
+from .process_group import set_process_group  # noqa: E402
 from .profile import (  # noqa: E402
     FusionProfile,
     KernelProfile,
@@ -161,6 +162,7 @@ __all__ = [
     "reset_profiler",
     "schedule",
     "serialize",
+    "set_process_group",
     "simulate",
     "translate_fusion",
     "validate_with_auto_inferred_outputs",

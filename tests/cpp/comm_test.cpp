@@ -2,6 +2,7 @@
 // Communicators as far as one process can show them; comm_mpi_test.cpp has the rest.
 #include <gtest/gtest.h>
 #include <meshfuse/base/error.h>
+#include <meshfuse/comm/c10d.h>
 #include <meshfuse/comm/mpi_plugin.h>
 #include <meshfuse/comm/select.h>
 #include <meshfuse/comm/waiting.h>
@@ -141,29 +142,37 @@ TEST(LauncherEnv, RefusesRankBeyondSize) {
 }
 
 TEST(ChooseBackend, ByLauncher) {
-  EXPECT_EQ(chooseBackend({}, ""), Backend::Single);
-  EXPECT_EQ(chooseBackend({.size = 2, .found = true, .mpi = true}, ""), Backend::Mpi);
-  EXPECT_EQ(chooseBackend({.size = 1, .found = true, .mpi = true}, ""), Backend::MpiIfPluginLoads);
-  EXPECT_EQ(chooseBackend({.size = 1, .found = true}, ""), Backend::Single);
+  EXPECT_EQ(chooseBackend({}, "", false), Backend::Single);
+  EXPECT_EQ(chooseBackend({.size = 2, .found = true, .mpi = true}, "", false), Backend::Mpi);
+  EXPECT_EQ(chooseBackend({.size = 1, .found = true, .mpi = true}, "", false),
+            Backend::MpiIfPluginLoads);
+  EXPECT_EQ(chooseBackend({.size = 1, .found = true}, "", false), Backend::Single);
+  EXPECT_EQ(chooseBackend({.rank = 1, .size = 2, .found = true}, "", false), Backend::C10d);
+}
+
+TEST(ChooseBackend, OpenGroupComesFirst) {
+  EXPECT_EQ(chooseBackend({}, "", true), Backend::C10d);
+  EXPECT_EQ(chooseBackend({.size = 2, .found = true, .mpi = true}, "", true), Backend::C10d);
 }
 
 TEST(ChooseBackend, VariableOverrides) {
-  EXPECT_EQ(chooseBackend({}, "mpi"), Backend::Mpi);
-  EXPECT_EQ(chooseBackend({.size = 2, .found = true, .mpi = true}, "single"), Backend::Single);
-  EXPECT_EQ(chooseBackend({.size = 2, .found = true}, "single"), Backend::Single);
+  EXPECT_EQ(chooseBackend({}, "mpi", true), Backend::Mpi);
+  EXPECT_EQ(chooseBackend({}, "c10d", false), Backend::C10d);
+  EXPECT_EQ(chooseBackend({.size = 2, .found = true, .mpi = true}, "single", true),
+            Backend::Single);
+  EXPECT_EQ(chooseBackend({.size = 2, .found = true}, "single", false), Backend::Single);
 }
 
 TEST(ChooseBackend, Errors) {
-  expectIn("c10d is not available in this build yet. Available: mpi, single.",
-           messageOf([] { chooseBackend({}, "c10d"); }));
-  expectIn("\"mpj\" is not a backend. Available: mpi, single",
-           messageOf([] { chooseBackend({}, "mpj"); }));
+  expectIn("\"mpj\" is not a backend. Available: c10d, mpi, single",
+           messageOf([] { chooseBackend({}, "mpj", false); }));
   expectIn("a simulated mesh is not chosen by the environment",
-           messageOf([] { chooseBackend({}, "simulated"); }));
-  const std::string torchrun =
-      messageOf([] { chooseBackend({.rank = 1, .size = 2, .found = true}, ""); });
-  expectIn("started as rank 1 of 2", torchrun);
-  expectIn("Start it with mpirun -np 2", torchrun);
+           messageOf([] { chooseBackend({}, "simulated", false); }));
+}
+
+TEST(Communicator, ProcessGroupsNeedPython) {
+  expectIn("backend c10d needs torch.distributed, which this program does not have",
+           messageOf([] { makeC10dCommunicator({}); }));
 }
 
 TEST(Communicator, MissingPluginSaysWhyAndWhatToDo) {

@@ -50,16 +50,21 @@ void checkRoot(std::string_view what, int64_t root, const Team& team) {
                  ". It counts within the team, from 0.");
 }
 
-void checkNumber(std::string_view what, const char* role, LocalTensors tensors, size_t wanted) {
+void checkLocal(const Communicator& group, std::string_view what, const char* role,
+                LocalTensors tensors, size_t wanted) {
   MESHFUSE_CHECK(tensors.size() == wanted, what, ": ", tensors.size(), " tensors as ", role,
                  ", but the ranks of this process have ", wanted,
                  " of them in this call. Pass one per local rank that has one, in team order.");
+  for (const at::Tensor& t : tensors) {
+    const bool carried = !t.defined() || t.is_cpu() || (t.is_cuda() && group.carriesCuda());
+    MESHFUSE_CHECK(carried, what, ": ", role, " is on device ", t.device().str(), ", but backend ",
+                   group.backend(), " carries ", group.carriesCuda() ? "CPU and CUDA" : "CPU",
+                   " tensors only. Move it to the CPU first.");
+  }
 }
 
 void checkTensor(std::string_view what, const char* role, const at::Tensor& t) {
   MESHFUSE_CHECK(t.defined(), what, ": ", role, " is an undefined tensor. Allocate it first.");
-  MESHFUSE_CHECK(t.is_cpu(), what, ": ", role, " is on device ", t.device().str(),
-                 ", but this backend carries CPU tensors only. Move it to the CPU first.");
   MESHFUSE_CHECK(t.layout() == at::kStrided && t.is_contiguous() && !t.is_conj() && !t.is_neg(),
                  what, ": ", role, " of size ", shape(t),
                  " is not contiguous (or is a conjugate view). Use contiguous() first, and "
@@ -93,6 +98,8 @@ void checkFit(std::string_view what, LocalTensors out, LocalTensors in, int64_t 
   const at::Tensor &o = out.front(), &i = in.front();
   MESHFUSE_CHECK(o.scalar_type() == i.scalar_type(), what, ": out has type ", o.scalar_type(),
                  " and in has type ", i.scalar_type(), ". Give both the same type.");
+  MESHFUSE_CHECK(o.device() == i.device(), what, ": out is on device ", o.device().str(),
+                 " and in on ", i.device().str(), ". Put both on the same device.");
   MESHFUSE_CHECK(o.numel() * out_times == i.numel() * in_times, what, ": out of size ", shape(o),
                  " does not fit in of size ", shape(i), ": it needs ",
                  in_times > 1 ? concat(in_times, " times the elements of in")
@@ -124,9 +131,16 @@ const std::byte* source(const at::Tensor& t) {
 std::byte* target(const at::Tensor& t) { return static_cast<std::byte*>(t.mutable_data_ptr()); }
 int64_t bytesOf(const at::Tensor& t) { return static_cast<int64_t>(t.nbytes()); }
 
+void copy(const at::Tensor& out, const at::Tensor& in) {
+  if (!out.is_cpu()) {
+    out.view(-1).copy_(in.view(-1), /*non_blocking=*/true);  // in the order of the current stream
+  } else if (out.nbytes() > 0) {
+    std::memcpy(target(out), source(in), in.nbytes());
+  }
+}
+
 void copyAll(LocalTensors out, LocalTensors in) {
-  for (size_t i = 0; i < out.size(); ++i)
-    if (out[i].nbytes() > 0) std::memcpy(target(out[i]), source(in[i]), in[i].nbytes());
+  for (size_t i = 0; i < out.size(); ++i) copy(out[i], in[i]);
 }
 
 /// Pointers of a team's members into their tensors; nullptr where a member is not local.
@@ -209,8 +223,8 @@ void Communicator::allReduce(LocalTensors out, LocalTensors in, const Team& team
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkNumber(kWhat, "out", out, local.size());
-  checkNumber(kWhat, "in", in, local.size());
+  checkLocal(*this, kWhat, "out", out, local.size());
+  checkLocal(*this, kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, 1);
   checkReducible(kWhat, in[0].scalar_type(), kind);
   if (team.size() == 1) copyAll(out, in);
@@ -224,7 +238,7 @@ void Communicator::allReduce(LocalTensors in_out, const Team& team, ReduceKind k
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkNumber(kWhat, "in_out", in_out, local.size());
+  checkLocal(*this, kWhat, "in_out", in_out, local.size());
   checkAlike(kWhat, "in_out", in_out);
   checkReducible(kWhat, in_out[0].scalar_type(), kind);
   if (team.size() == 1 || in_out[0].nbytes() == 0) return skipCall(kWhat);
@@ -236,8 +250,8 @@ void Communicator::allGather(LocalTensors out, LocalTensors in, const Team& team
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkNumber(kWhat, "out", out, local.size());
-  checkNumber(kWhat, "in", in, local.size());
+  checkLocal(*this, kWhat, "out", out, local.size());
+  checkLocal(*this, kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, team.size());
   checkChunks(kWhat, "out", out, team.size());
   if (team.size() == 1) copyAll(out, in);
@@ -256,8 +270,8 @@ void Communicator::reduceScatter(LocalTensors out, LocalTensors in, const Team& 
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkNumber(kWhat, "out", out, local.size());
-  checkNumber(kWhat, "in", in, local.size());
+  checkLocal(*this, kWhat, "out", out, local.size());
+  checkLocal(*this, kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, team.size(), 1);
   checkChunks(kWhat, "in", in, team.size());
   checkReducible(kWhat, in[0].scalar_type(), kind);
@@ -271,8 +285,8 @@ void Communicator::allToAll(LocalTensors out, LocalTensors in, const Team& team,
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkNumber(kWhat, "out", out, local.size());
-  checkNumber(kWhat, "in", in, local.size());
+  checkLocal(*this, kWhat, "out", out, local.size());
+  checkLocal(*this, kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, 1);
   checkChunks(kWhat, "in", in, team.size());
   if (team.size() == 1) copyAll(out, in);
@@ -292,7 +306,7 @@ void Communicator::broadcast(LocalTensors in_out, int64_t root, const Team& team
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkNumber(kWhat, "in_out", in_out, local.size());
+  checkLocal(*this, kWhat, "in_out", in_out, local.size());
   checkAlike(kWhat, "in_out", in_out);
   if (team.size() == 1 || in_out[0].nbytes() == 0) return skipCall(kWhat);
   runBroadcast({kWhat, team, local, in_out, in_out, posted}, root);
@@ -306,8 +320,8 @@ void Communicator::gather(LocalTensors out, LocalTensors in, int64_t root, const
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
   const std::vector<int64_t> at_root = holdersAt(root, local);
-  checkNumber(kWhat, "out", out, at_root.size());
-  checkNumber(kWhat, "in", in, local.size());
+  checkLocal(*this, kWhat, "out", out, at_root.size());
+  checkLocal(*this, kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, team.size());
   checkChunks(kWhat, "out", out, team.size());
   if (team.size() == 1) copyAll(out, in);
@@ -327,8 +341,8 @@ void Communicator::scatter(LocalTensors out, LocalTensors in, int64_t root, cons
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
   const std::vector<int64_t> at_root = holdersAt(root, local);
-  checkNumber(kWhat, "out", out, local.size());
-  checkNumber(kWhat, "in", in, at_root.size());
+  checkLocal(*this, kWhat, "out", out, local.size());
+  checkLocal(*this, kWhat, "in", in, at_root.size());
   checkFit(kWhat, out, in, team.size(), 1);
   checkChunks(kWhat, "in", in, team.size());
   if (team.size() == 1) copyAll(out, in);
@@ -347,8 +361,8 @@ void Communicator::reduce(LocalTensors out, LocalTensors in, int64_t root, const
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkNumber(kWhat, "out", out, holdersAt(root, local).size());
-  checkNumber(kWhat, "in", in, local.size());
+  checkLocal(*this, kWhat, "out", out, holdersAt(root, local).size());
+  checkLocal(*this, kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, 1);
   checkReducible(kWhat, in[0].scalar_type(), kind);
   if (team.size() == 1) copyAll(out, in);
@@ -373,12 +387,13 @@ void Communicator::sendRecv(LocalTensors out, LocalTensors in, std::span<const S
   calls_begun.fetch_add(1, std::memory_order_relaxed);  // a call without messages, too
   checkTeam(kWhat, team, size());
   if (sent + received == 0) return skipCall(kWhat);
-  checkNumber(kWhat, "in", in, sent);
-  checkNumber(kWhat, "out", out, received);
+  checkLocal(*this, kWhat, "in", in, sent);
+  checkLocal(*this, kWhat, "out", out, received);
   for (const at::Tensor& t : in) checkTensor(kWhat, "in", t);
   for (const at::Tensor& t : out) checkTensor(kWhat, "out", t);
 
   std::vector<Transfer> moves;
+  std::vector<std::pair<at::Tensor, at::Tensor>> within;  // this process: out, in
   size_t next_in = 0, next_out = 0;
   for (const auto& [from, to] : pairs) {
     LocalTensors i, o;
@@ -388,6 +403,7 @@ void Communicator::sendRecv(LocalTensors out, LocalTensors in, std::span<const S
     checkFit(kWhat, o, i, 1, 1);
     const int64_t bytes = bytesOf(i.empty() ? o[0] : i[0]);
     if (bytes == 0) continue;
+    if (!i.empty() && !o.empty()) within.emplace_back(o[0], i[0]);
     moves.push_back({.from = from,
                      .to = to,
                      .source = i.empty() ? nullptr : source(i[0]),
@@ -396,9 +412,10 @@ void Communicator::sendRecv(LocalTensors out, LocalTensors in, std::span<const S
   }
   const bool needs_others =
       std::ranges::any_of(moves, [](const Transfer& m) { return m.from != m.to; });
-  for (const Transfer& m : moves)
-    if (!needs_others) std::memcpy(m.target, m.source, static_cast<size_t>(m.bytes));
-  if (!needs_others) return skipCall(kWhat);
+  if (!needs_others) {
+    for (const auto& [o, i] : within) copy(o, i);
+    return skipCall(kWhat);
+  }
   const std::vector<int64_t> local = localMembers(team);
   runTransfers({kWhat, team, local, out, in, posted}, moves);
 }

@@ -56,12 +56,14 @@ class Communicator {
   virtual ~Communicator() = default;
 
   /// The communicator of this thread: an active simulated mesh, else the process-wide one, which
-  /// the first call makes (select.cpp): MPI when started by mpirun, else a group of one.
+  /// the first call makes (select.cpp): the process group of torch.distributed if there is one,
+  /// else MPI when started by mpirun, else a process group when started by another launcher, else a
+  /// group of one.
   static Communicator& instance();
   /// The process-wide one if it exists already, else nullptr; never initialises anything.
   static Communicator* existing();
 
-  virtual std::string_view backend() const = 0;  // "single", "mpi", "simulated"
+  virtual std::string_view backend() const = 0;  // "single", "mpi", "c10d", "simulated"
   virtual int64_t size() const = 0;
   /// Ranks whose work this process does.
   virtual std::span<const int64_t> localRanks() const = 0;
@@ -71,6 +73,8 @@ class Communicator {
   virtual int64_t localRank() const = 0;
   /// Whether a launcher started this process.
   virtual bool isAvailable() const = 0;
+  /// Whether collectives take CUDA tensors, too.
+  virtual bool carriesCuda() const { return false; }
   int64_t deviceId() const { return rank(); }
 
   /// Blocks until every rank arrives. Throws PeerError when another rank failed, left or did not
@@ -82,10 +86,13 @@ class Communicator {
   // nothing, whatever tensors it passes, but counts the call. All ranks that make a call have the
   // same sizes, data type and, of their part of the mesh, the same team.
   //
-  // Tensors are contiguous CPU tensors of one data type; element counts must fit, shapes need not,
-  // but what is cut into chunks has an outermost axis (of those longer than 1) that the team's size
-  // divides. `out` and `in` must not overlap. Throws Error before any message when that is not so,
-  // and PeerError like barrier(); after a PeerError the contents of the tensors are undefined.
+  // Tensors are contiguous CPU tensors of one data type (CUDA tensors, all of them, where
+  // carriesCuda(): then work is ordered on the current streams, and the host does not wait, and
+  // reductions are those of the backend, see docs/torchrun.md); element counts must fit, shapes
+  // need not, but what is cut into chunks has an outermost axis (of those longer than 1) that the
+  // team's size divides. `out` and `in` must not overlap. Throws Error before any message when that
+  // is not so, and PeerError like barrier(); after a PeerError the contents of the tensors are
+  // undefined.
   //
   // Moves keep every bit, of any data type. Reductions run in the order of the team, in float32 for
   // types up to 32 bits (complex64 for complex), in float64 for Double; they round once and give

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Nothing here runs at load time: no MPI and no sockets before the first Communicator::instance().
 #include <meshfuse/base/error.h>
+#include <meshfuse/comm/c10d.h>
 #include <meshfuse/comm/mpi_plugin.h>
 #include <meshfuse/comm/select.h>
 #include <meshfuse/comm/threads.h>
@@ -42,7 +43,8 @@ void leaveAtExit(int status, void*) {
 std::unique_ptr<Communicator> makeChosen() {
   const LauncherEnv env = readLauncherEnv();
   const char* wanted = std::getenv("MESHFUSE_BACKEND");
-  switch (chooseBackend(env, wanted ? wanted : "")) {
+  const C10dGroups& groups = c10dGroups();
+  switch (chooseBackend(env, wanted ? wanted : "", groups.exists && groups.exists())) {
     case Backend::Single:
       return makeSingleCommunicator();
     case Backend::Mpi:
@@ -53,6 +55,8 @@ std::unique_ptr<Communicator> makeChosen() {
           error.addNote(concat("while joining the group as rank ", env.rank, " of ", env.size));
         throw;
       }
+    case Backend::C10d:
+      return makeC10dCommunicator(groups);
     case Backend::MpiIfPluginLoads: {
       MpiFactory factory = nullptr;
       try {
@@ -68,29 +72,19 @@ std::unique_ptr<Communicator> makeChosen() {
 
 }  // namespace
 
-Backend chooseBackend(const LauncherEnv& env, std::string_view wanted) {
+Backend chooseBackend(const LauncherEnv& env, std::string_view wanted, bool has_group) {
   if (wanted == "single") return Backend::Single;
   if (wanted == "mpi") return Backend::Mpi;
-  MESHFUSE_CHECK(wanted != "c10d",
-                 "MESHFUSE_BACKEND: c10d is not available in this build yet. "
-                 "Available: mpi, single.");
-  MESHFUSE_CHECK(
-      wanted != "simulated",
-      "MESHFUSE_BACKEND: a simulated mesh is not chosen by the "
-      "environment. Use `with meshfuse.simulate(n) as sim:`. Available here: mpi, single.");
-  MESHFUSE_CHECK(
-      wanted.empty(), "MESHFUSE_BACKEND: \"", wanted,
-      "\" is not a backend. Available: mpi, single; or unset it for the automatic choice.");
+  if (wanted == "c10d") return Backend::C10d;
+  MESHFUSE_CHECK(wanted != "simulated",
+                 "MESHFUSE_BACKEND: a simulated mesh is not chosen by the environment. Use `with "
+                 "meshfuse.simulate(n) as sim:`. Available here: c10d, mpi, single.");
+  MESHFUSE_CHECK(wanted.empty(), "MESHFUSE_BACKEND: \"", wanted,
+                 "\" is not a backend. Available: c10d, mpi, single; or unset it for the automatic "
+                 "choice.");
+  if (has_group) return Backend::C10d;
   if (env.mpi) return env.size > 1 ? Backend::Mpi : Backend::MpiIfPluginLoads;
-  MESHFUSE_CHECK(env.size == 1, "Communicator: this process was started as rank ", env.rank, " of ",
-                 env.size,
-                 " (variables RANK and WORLD_SIZE, or SLURM_PROCID and SLURM_NTASKS) but "
-                 "not by mpirun, and no other transport is available in this build yet. Start it "
-                 "with mpirun -np ",
-                 env.size,
-                 ", set MESHFUSE_BACKEND=mpi if this launcher starts "
-                 "MPI programs too, or MESHFUSE_BACKEND=single to run every process alone.");
-  return Backend::Single;
+  return env.size > 1 ? Backend::C10d : Backend::Single;
 }
 
 void setStartHook(std::function<void()> hook) {

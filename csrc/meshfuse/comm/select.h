@@ -7,11 +7,11 @@
 
 namespace meshfuse {
 
-enum class Backend { Single, Mpi, MpiIfPluginLoads };
+enum class Backend { Single, Mpi, MpiIfPluginLoads, C10d };
 
-/// `wanted`: the value of MESHFUSE_BACKEND, empty when unset. Throws Error when the choice is not
-/// known, not available in this build, or when a launcher asks for ranks that nothing here serves.
-Backend chooseBackend(const LauncherEnv& env, std::string_view wanted);
+/// `wanted`: the value of MESHFUSE_BACKEND, empty when unset. `has_group`: the program has opened a
+/// process group. Throws Error when the choice is not known.
+Backend chooseBackend(const LauncherEnv& env, std::string_view wanted, bool has_group);
 
 /// Called by the thread that makes the process-wide communicator, after that. Empty by default.
 void setStartHook(std::function<void()> hook);
