@@ -30,6 +30,11 @@ for ranks in 2 4; do
   fi
 done
 
+suite "Python, 2 ranks of torchrun" \
+  env OMP_NUM_THREADS=1 timeout 600 "$PY" -m torch.distributed.run --standalone \
+  --nproc-per-node 2 -m pytest -q --color=no -p no:cacheprovider --mesh-backend=c10d \
+  tests/python/multidevice
+
 if [[ ${#failed[@]} != 0 ]]; then
   printf 'FAILED: %s\n' "${failed[@]}"
   exit 1

@@ -136,9 +136,22 @@ def test_wrong_deadline(session, seconds):
 
 
 def test_c10d_without_a_launcher(session):
-    result = session.runpytest_subprocess("--mesh-backend=c10d")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "no launcher started this process. Use torchrun" in result.stderr.str()
+    """Pytest starts a torchrun per number of ranks."""
+    session.makepyfile(
+        """
+import pytest
+from meshfuse import Communicator
+
+@pytest.mark.mesh(2)
+def test_ranks(mesh_env):
+    assert Communicator.instance().backend() == "c10d"
+    assert Communicator.instance().size() == 2
+
+def test_here(): assert Communicator.instance().size() == 1
+"""
+    )
+    result = session.runpytest_subprocess("--mesh-backend=c10d", "-q")
+    result.assert_outcomes(passed=2)
 
 
 def test_no_mpirun(session, monkeypatch):

@@ -51,8 +51,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=_BACKENDS,
         default="simulated",
         help="where tests with the marker mesh(n) or the fixture mesh_env run (default: "
-        "simulated). mpi: on the ranks of an mpirun that started pytest, else on ranks that "
-        "pytest starts",
+        "simulated). mpi, c10d: on the ranks of the mpirun or torchrun that started pytest, else "
+        "on ranks that pytest starts",
     )
     group.addoption(
         "--mesh-timeout",
@@ -98,15 +98,10 @@ def pytest_configure(config: pytest.Config) -> None:
     launched = _C.launched_as()
     if launched is not None:
         _join_ranks(config, *launched, timeout)
-    elif backend == "mpi":
-        by_rank = ByRank()
-        _register(config, Launcher(config, by_rank, timeout))
-        _register(config, by_rank)
     else:
-        raise pytest.UsageError(
-            f"--mesh-backend={backend}: no launcher started this process. Use torchrun "
-            f"--nproc-per-node N -m pytest --mesh-backend={backend} ..."
-        )
+        by_rank = ByRank()
+        _register(config, Launcher(config, by_rank, timeout, backend))
+        _register(config, by_rank)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -196,13 +191,17 @@ def setup_default_process_group() -> Iterator[None]:
     """Open the default torch.distributed group from the launcher's variables; close it later."""
     import torch.distributed as dist
 
+    if dist.is_initialized():  # by the suite
+        yield
+        return
     communicator = Communicator.instance()
     options: dict[str, Any] = {"backend": "gloo"}
     if torch.cuda.is_available():
         device = torch.device("cuda", communicator.local_rank())
         options = {"backend": "nccl", "device_id": device}
+    address = os.environ.get("MASTER_ADDR", "localhost")
     dist.init_process_group(
-        init_method=f"tcp://localhost:{os.environ.get('MASTER_PORT', '29500')}",
+        init_method=f"tcp://{address}:{os.environ.get('MASTER_PORT', '29500')}",
         world_size=communicator.size(),
         rank=communicator.rank(),
         **options,

@@ -79,7 +79,8 @@ class Board:
 
 def default_folder() -> Path:
     """Return a folder that the ranks of one job on one machine agree on without talking."""
-    job = os.environ.get("PMIX_NAMESPACE") or os.environ.get("TORCHELASTIC_RUN_ID")
+    run = os.environ.get("TORCHELASTIC_RUN_ID")  # "none" unless somebody names the job
+    job = os.environ.get("PMIX_NAMESPACE") or (None if run == "none" else run)
     step = os.environ.get("SLURM_JOB_ID", "") + os.environ.get("SLURM_STEP_ID", "")
     name = f"{os.getuid()} {job or step or os.getppid()}"
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -45,6 +45,12 @@ _ENVIRONMENT = {
 }
 
 
+_TORCHRUN = [
+    *(sys.executable, "-m", "torch.distributed.run"),
+    *("--standalone", "--nproc-per-node"),
+]
+
+
 def find_mpirun() -> str:
     """Return MPIEXEC, the mpirun of this Python's environment, or the one on PATH.
 
@@ -88,10 +94,13 @@ class Job:
 class Launcher:
     """pytest plugin of a process that is no rank itself."""
 
-    def __init__(self, config: pytest.Config, by_rank: ByRank, timeout: float) -> None:
+    def __init__(
+        self, config: pytest.Config, by_rank: ByRank, timeout: float, backend: str = "mpi"
+    ) -> None:
         """``timeout``: the deadline of a test, in seconds; 0 for none."""
         self._config, self._by_rank, self._timeout = config, by_rank, timeout
-        self._mpirun = find_mpirun()
+        self._start_command = [find_mpirun(), "-np"] if backend == "mpi" else _TORCHRUN
+        self._python = [sys.executable] if backend == "mpi" else []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -158,7 +167,7 @@ class Launcher:
         output = tempfile.TemporaryFile()
         process = subprocess.Popen(
             [
-                *(self._mpirun, "-np", str(size), sys.executable, "-m", "pytest", *arguments),
+                *(*self._start_command, str(size), *self._python, "-m", "pytest", *arguments),
                 f"--mesh-job={folder}",
             ],
             cwd=self._config.invocation_params.dir,
