@@ -461,7 +461,7 @@ PostedCommunication::PostedCommunication(const CommunicationStep& step, Communic
   if (step.isExchange()) {
     state_->exchange.emplace(step, all, options).begin(comm, &state_->posted);
   } else {
-    state_->team.emplace(step, comm, step.teams[0], all).begin(&state_->posted);
+    state_->team.emplace(step, comm, (*step.teams)[0], all).begin(&state_->posted);
   }
 }
 PostedCommunication::PostedCommunication(PostedCommunication&&) noexcept = default;
