@@ -2,12 +2,100 @@
 #include <meshfuse/ir/fusion.h>
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 
 namespace meshfuse {
 namespace {
 thread_local std::vector<Fusion*> active_fusions;
+
+size_t indexOf(const Expr* expr) { return static_cast<size_t>(expr->id()); }
+
+/// Marks the operations that the outputs need, by id. Operations mostly come after those that they
+/// read, so that one walk through memory, backwards, finds nearly all.
+std::vector<uint8_t> neededExprs(const std::deque<Expr>& exprs,
+                                 const std::vector<FusionOutput>& outputs) {
+  std::vector<uint8_t> needed(exprs.size(), 0);
+  std::vector<const Expr*> late;  // marked after the walk had passed them
+  size_t place = exprs.size();
+  const auto need = [&](const TensorView* tv) {
+    const Expr* def = tv->definition();
+    if (def == nullptr || needed[indexOf(def)] != 0) return;
+    needed[indexOf(def)] = 1;
+    if (indexOf(def) >= place) late.push_back(def);
+  };
+  for (const FusionOutput& out : outputs) {
+    if (const auto* tv = std::get_if<TensorView*>(&out.value)) need(*tv);
+  }
+  while (place > 0 || !late.empty()) {
+    const Expr* expr = nullptr;
+    if (late.empty()) {
+      expr = &exprs[--place];
+      if (needed[place] == 0) continue;
+    } else {
+      expr = late.back();
+      late.pop_back();
+    }
+    for (const TensorView* in : expr->inputs()) need(in);
+  }
+  return needed;
 }
+
+/// The needed operations, producers first; of several that are ready the one created first.
+std::vector<Expr*> inOrder(const std::deque<Expr>& exprs, const std::vector<uint8_t>& needed) {
+  std::vector<Expr*> order;
+  order.reserve(exprs.size());
+  std::vector<uint8_t> done(exprs.size(), 0);
+  std::vector<int32_t> missing(exprs.size(), 0);  // of those passed over: producers not taken yet
+  size_t blocked = 0;                             // how many were passed over
+  std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;  // no longer blocked
+  const auto countMissing = [&](const Expr& expr) {
+    ExprList producers;
+    for (const TensorView* in : expr.inputs()) {
+      Expr* def = in->definition();
+      if (def == nullptr || done[indexOf(def)] != 0) continue;
+      if (std::ranges::find(producers, def) == producers.end()) producers.push_back(def);
+    }
+    return static_cast<int32_t>(producers.size());
+  };
+  const auto take = [&](size_t i) {
+    Expr* expr = const_cast<Expr*>(&exprs[i]);
+    order.push_back(expr);
+    done[i] = 1;
+    if (blocked == 0) return;
+    ExprList seen;
+    for (const TensorView* out : expr->outputs()) {
+      for (Expr* use : out->uses()) {
+        int32_t& count = missing[indexOf(use)];
+        if (count == 0 || std::ranges::find(seen, use) != seen.end()) continue;
+        seen.push_back(use);
+        if (--count > 0) continue;
+        --blocked;
+        ready.push(indexOf(use));
+      }
+    }
+  };
+  for (size_t next = 0; next < exprs.size() || !ready.empty();) {
+    if (!ready.empty()) {
+      const size_t i = ready.top();
+      ready.pop();
+      take(i);
+      continue;
+    }
+    const size_t i = next++;
+    if (needed[i] == 0) continue;
+    missing[i] = countMissing(exprs[i]);
+    if (missing[i] == 0) {
+      take(i);
+    } else {
+      ++blocked;
+    }
+  }
+  MESHFUSE_ASSERT(blocked == 0, "the operations form a cycle");
+  return order;
+}
+
+}  // namespace
 
 FusionGuard::FusionGuard(Fusion* fusion) { active_fusions.push_back(fusion); }
 FusionGuard::~FusionGuard() { active_fusions.pop_back(); }
@@ -136,57 +224,8 @@ void Fusion::replaceOutput(TensorView* before, TensorView* now) {
 }
 
 std::vector<Expr*> Fusion::exprs() const {
-  std::vector<uint8_t> needed(exprs_.size(), 0);
-  std::vector<Expr*> stack;
-  const auto need = [&](const TensorView* tv) {
-    Expr* def = tv->definition();
-    if (def == nullptr || needed[static_cast<size_t>(def->id())] != 0) return;
-    needed[static_cast<size_t>(def->id())] = 1;
-    stack.push_back(def);
-  };
-  for (const FusionOutput& out : outputs_) {
-    if (const auto* tv = std::get_if<TensorView*>(&out.value)) need(*tv);
-  }
-  std::vector<Expr*> found;
-  while (!stack.empty()) {
-    Expr* expr = stack.back();
-    stack.pop_back();
-    found.push_back(expr);
-    for (const TensorView* in : expr->inputs()) need(in);
-  }
-  // Producers first; among operations that are ready, the one created first.
-  std::vector<int32_t> missing(exprs_.size(), 0);
-  const auto later = [](const Expr* a, const Expr* b) { return a->id() > b->id(); };
-  std::priority_queue<Expr*, std::vector<Expr*>, decltype(later)> ready(later);
-  for (Expr* expr : found) {
-    int32_t& count = missing[static_cast<size_t>(expr->id())];
-    ExprList producers;
-    for (const TensorView* in : expr->inputs()) {
-      Expr* def = in->definition();
-      if (def == nullptr || std::ranges::find(producers, def) != producers.end()) continue;
-      producers.push_back(def);
-      ++count;
-    }
-    if (count == 0) ready.push(expr);
-  }
-  std::vector<Expr*> order;
-  order.reserve(found.size());
-  while (!ready.empty()) {
-    Expr* expr = ready.top();
-    ready.pop();
-    order.push_back(expr);
-    ExprList seen;
-    for (const TensorView* out : expr->outputs()) {
-      for (Expr* use : out->uses()) {
-        if (needed[static_cast<size_t>(use->id())] == 0) continue;
-        if (std::ranges::find(seen, use) != seen.end()) continue;
-        seen.push_back(use);
-        if (--missing[static_cast<size_t>(use->id())] == 0) ready.push(use);
-      }
-    }
-  }
-  MESHFUSE_ASSERT(order.size() == found.size(), "the operations form a cycle");
-  return order;
+  const std::vector<uint8_t> needed = neededExprs(exprs_, outputs_);
+  return inOrder(exprs_, needed);
 }
 
 std::vector<TensorView*> Fusion::allTvs() {
@@ -203,9 +242,11 @@ std::vector<TensorView*> Fusion::usedTvs() {
   };
   for (const Val& in : inputs_) mark(in);
   for (const FusionOutput& out : outputs_) mark(out.value);
-  for (const Expr* expr : exprs()) {
-    for (TensorView* tv : expr->inputs()) mark(tv);
-    for (TensorView* tv : expr->outputs()) mark(tv);
+  const std::vector<uint8_t> needed = neededExprs(exprs_, outputs_);
+  for (const Expr& expr : exprs_) {
+    if (needed[indexOf(&expr)] == 0) continue;
+    for (TensorView* tv : expr.inputs()) mark(tv);
+    for (TensorView* tv : expr.outputs()) mark(tv);
   }
   std::vector<TensorView*> list;
   for (TensorView& tv : tensors_) {
