@@ -126,8 +126,16 @@ def _meet() -> str:
     rank, size = _C.launched_as() or (0, 1)
     store = PrefixStore(_NAME, _launcher_store(rank, size))
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        _take_device(store)
     return _register(_NAME, ProcessGroup(store, rank, size))
+
+
+def _take_device(store: Any) -> None:
+    """Make the device of this local rank the current one; tell all if another rank has it, too."""
+    device = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    torch.cuda.set_device(device)
+    if store.add(f"ranks_on/{torch.cuda.get_device_properties(device).uuid}", 1) > 1:
+        store.add("ranks_that_share_a_device", 1)
 
 
 def _launcher_store(rank: int, size: int) -> Any:

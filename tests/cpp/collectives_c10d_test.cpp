@@ -3,6 +3,8 @@
 // and calls meshfuseRunC10dTests (tests/python/multidevice/test_c10d_conformance.py).
 #include "collectives_conformance.h"
 
+#include <meshfuse/comm/collective_call.h>
+
 #include <chrono>
 #include <cstdio>
 #include <numeric>
@@ -41,6 +43,64 @@ std::vector<CollectivesCase> cases() {
 
 INSTANTIATE_TEST_SUITE_P(C10d, Collectives, testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
+
+/// Opens what a backend does of a collective.
+struct Transport : Communicator {
+  using Communicator::runAllReduce;
+  using Communicator::runBroadcast;
+  using Communicator::runReduce;
+  using Communicator::runReduceScatter;
+  using Communicator::runTransfers;
+};
+
+// A team of one needs no transport, so public calls do not come that far; but every type and kind
+// must be what NCCL takes, or be reduced without it.
+TEST(C10dCollectives, NcclTakesEveryCallOfOneRank) {
+  Communicator& group = world();
+  if (!group.carriesCuda()) GTEST_SKIP() << "no NCCL";
+  const Team me{{group.rank()}};
+  const int64_t places[] = {0};
+  std::mt19937 generator(7);
+  for (const at::ScalarType type : allTypes()) {
+    if (c10::isQIntType(type)) continue;
+    SCOPED_TRACE(c10::toString(type));
+    at::Tensor bits = emptyOfType({6, 2}, type);
+    fillWithBits(bits, generator);
+    Tensors in = {bits.to(at::kCUDA)}, out = {in[0].clone()};
+    const auto expectMoved = [&](std::string_view what) {
+      EXPECT_TRUE(sameBits(out[0].cpu(), bits)) << what;
+      out[0].view(at::kByte).zero_();
+    };
+    for (const std::string_view what : {"allGather", "allToAll", "sendRecv"}) {
+      const Transfer transfer{
+          me.devices[0], me.devices[0], static_cast<const std::byte*>(in[0].const_data_ptr()),
+          static_cast<std::byte*>(out[0].mutable_data_ptr()), static_cast<int64_t>(bits.nbytes())};
+      (group.*(&Transport::runTransfers))({what, me, places, out, in}, {&transfer, 1});
+      expectMoved(what);
+    }
+    (group.*(&Transport::runBroadcast))({"broadcast", me, places, in, in}, 0);
+    EXPECT_TRUE(sameBits(in[0].cpu(), bits));
+  }
+  for (const at::ScalarType type :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kChar,
+        at::kByte, at::kShort, at::kBool, at::kComplexFloat, at::kComplexDouble})
+    for (const ReduceKind kind : kAllKinds) {
+      if (!isDefined(type, kind)) continue;
+      SCOPED_TRACE(testing::Message() << type << " " << name(kind));
+      const at::Tensor values = at::arange(12, at::kLong).sub(5).to(type).view({6, 2});
+      Tensors in = {values.to(at::kCUDA)}, out = {at::zeros({6, 2}, in[0].options())};
+      const auto expectReduced = [&] {
+        EXPECT_TRUE(sameBits(out[0].cpu(), values));
+        out[0].zero_();
+      };
+      (group.*(&Transport::runAllReduce))({"allReduce", me, places, out, in}, kind);
+      expectReduced();
+      (group.*(&Transport::runReduce))({"reduce", me, places, out, in}, 0, kind);
+      expectReduced();
+      (group.*(&Transport::runReduceScatter))({"reduceScatter", me, places, out, in}, kind);
+      expectReduced();
+    }
+}
 
 TEST(C10dCollectives, CallsThatDifferAreErrorsEverywhere) {
   Communicator& group = world();

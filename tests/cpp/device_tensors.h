@@ -15,6 +15,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 
+#include "test_device.h"
+
 namespace meshfuse {
 
 using Sizes = std::vector<int64_t>;
@@ -23,7 +25,7 @@ using DeviceOutputs = std::vector<std::vector<at::Tensor>>;  // [device][output]
 /// 0, 1, 2, ... in the given sizes.
 inline at::Tensor numbers(const Sizes& sizes, at::ScalarType type = at::kFloat) {
   const int64_t n = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-  return at::arange(n, at::dtype(type)).reshape(sizes);
+  return at::arange(n, testOptions(type)).reshape(sizes);
 }
 
 inline Sizes strides(const at::Tensor& t) { return t.strides().vec(); }

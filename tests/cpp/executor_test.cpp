@@ -41,7 +41,8 @@ class SeedProgram : public ExecutorTest, public testing::WithParamInterface<int6
 TEST_P(SeedProgram, EveryDeviceHasItsColumns) {
   const int64_t d = GetParam();
   const Seed seed = makeSeed(*fusion, d);
-  const at::Tensor x = at::rand({2, 8, 12}), w = at::rand({12, 6 * d});
+  const at::Tensor x = at::rand({2, 8, 12}, testOptions()),
+                   w = at::rand({12, 6 * d}, testOptions());
   const DeviceOutputs outputs = runOnMesh(cache(), d, {x, w});
   const at::Tensor want = at::matmul(x, w);
   ASSERT_EQ(outputs.size(), static_cast<size_t>(d));
@@ -59,7 +60,8 @@ TEST_P(SeedProgram, AllocationAsLoopChangesNothing) {
   const int64_t d = GetParam();
   const Seed seed = makeSeed(*fusion, d);
   for (TensorView* tv : {seed.x, seed.w, seed.out}) tv->setAllocationAsLoop();
-  const at::Tensor x = at::rand({2, 8, 12}), w = at::rand({12, 6 * d});
+  const at::Tensor x = at::rand({2, 8, 12}, testOptions()),
+                   w = at::rand({12, 6 * d}, testOptions());
   const DeviceOutputs outputs = runOnMesh(cache(), d, {x, w});
   expectClose(globalOutput(outputs, 0, seed.out), at::matmul(x, w));
   EXPECT_EQ(strides(outputs[0][0]), Sizes({48, 6, 1}));
@@ -71,7 +73,8 @@ TEST_P(SeedProgram, SymbolicSizesRunAgainWithoutRebuilding) {
   const Seed seed = makeSeed(*fusion, d, true);
   for (const Sizes& s :
        {Sizes{2, 8, 12, 6}, Sizes{1, 3, 5, 2}, Sizes{2, 8, 12, 6}, Sizes{0, 3, 5, 2}}) {
-    const at::Tensor x = at::rand({s[0], s[1], s[2]}), w = at::rand({s[2], s[3] * d});
+    const at::Tensor x = at::rand({s[0], s[1], s[2]}, testOptions()),
+                     w = at::rand({s[2], s[3] * d}, testOptions());
     const DeviceOutputs outputs = runOnMesh(cache(), d, {x, w});
     expectClose(globalOutput(outputs, 0, seed.out), at::matmul(x, w));
   }
@@ -86,7 +89,7 @@ TEST_P(SeedProgram, PropagationFindsTheOutput) {
   output(relu(matmul(x, w)));
   w->setDeviceMesh(DeviceMesh::createForNumDevices(d));
   w->outerSplit(1, d)->parallelize(1, kX);
-  const at::Tensor gx = at::rand({4, 8}), gw = at::rand({8, 3 * d});
+  const at::Tensor gx = at::rand({4, 8}, testOptions()), gw = at::rand({8, 3 * d}, testOptions());
   const auto mesh = makeSimulatedCommunicator(d);
   std::vector<std::vector<InputValue>> inputs;
   for (int64_t device = 0; device < d; ++device) inputs.push_back({gx, shardTensor(gw, w, device)});
@@ -109,7 +112,7 @@ TEST_F(ExecutorTest, ColumnMajorResultNeedsNoCopy) {
   for (TensorView* tv : {a, b, out}) tv->setDeviceMesh(two);
   b->outerSplit(1, 2)->parallelize(1, kX);
   out->outerSplit(1, 2)->parallelize(1, kX);
-  const at::Tensor ga = at::rand({4, 8}), gb = at::rand({8, 6});
+  const at::Tensor ga = at::rand({4, 8}, testOptions()), gb = at::rand({8, 6}, testOptions());
   const DeviceOutputs outputs = runOnMesh(cache(), 2, {ga, gb});
   expectClose(globalOutput(outputs, 0, out), at::matmul(ga, gb));
   for (const auto& device : outputs) EXPECT_EQ(strides(device[0]), Sizes({1, 4}));
@@ -117,7 +120,7 @@ TEST_F(ExecutorTest, ColumnMajorResultNeedsNoCopy) {
 }
 
 TEST_F(ExecutorTest, EveryStrideOrderOfABatchedProduct) {
-  const at::Tensor ga = at::rand({5, 4, 8}), gb = at::rand({8, 6});
+  const at::Tensor ga = at::rand({5, 4, 8}, testOptions()), gb = at::rand({8, 6}, testOptions());
   Sizes order = {0, 1, 2};
   do {
     auto program = std::make_shared<Fusion>();
@@ -148,7 +151,8 @@ TEST_F(ExecutorTest, LinearHonoursAStrideOrder) {
   TensorView *x = input({4, 8}), *w = input({6, 8}), *bias = input({6});
   TensorView* out = output(linear(x, w, bias));
   out->setStrideOrder(std::vector<int64_t>{0, 1}, "test");
-  const at::Tensor gx = at::rand({4, 8}), gw = at::rand({6, 8}), gb = at::rand({6});
+  const at::Tensor gx = at::rand({4, 8}, testOptions()), gw = at::rand({6, 8}, testOptions()),
+                   gb = at::rand({6}, testOptions());
   const at::Tensor result = run({gx, gw, gb});
   expectClose(result, at::linear(gx, gw, gb));
   EXPECT_EQ(strides(result), Sizes({1, 4}));
@@ -179,7 +183,7 @@ TEST_F(ExecutorTest, CyclicAndNestedCuts) {
       if (!cyclic) tv->outerSplit(1, 2)->outerSplit(2, 2)->parallelize(2, kX);
     }
     FusionExecutorCache executor(program);
-    const at::Tensor ga = at::rand({4, 8}), gb = at::rand({8, 12});
+    const at::Tensor ga = at::rand({4, 8}, testOptions()), gb = at::rand({8, 12}, testOptions());
     const DeviceOutputs outputs = runOnMesh(executor, 2, {ga, gb});
     expectClose(globalOutput(outputs, 0, out), at::matmul(ga, gb));
     EXPECT_EQ(executor.stats().relayouts, 0);
@@ -193,7 +197,7 @@ TEST_F(ExecutorTest, SquareMesh) {
   a->outerSplit(0, 2)->parallelize(0, kY);
   b->outerSplit(1, 2)->parallelize(1, kX);
   out->outerSplit(1, 2)->parallelize(1, kX)->outerSplit(0, 2)->parallelize(0, kY);
-  const at::Tensor ga = at::rand({4, 8}), gb = at::rand({8, 6});
+  const at::Tensor ga = at::rand({4, 8}, testOptions()), gb = at::rand({8, 6}, testOptions());
   const DeviceOutputs outputs = runOnMesh(cache(), 4, {ga, gb});
   EXPECT_EQ(sizes(outputs[3][0]), Sizes({2, 3}));
   expectClose(globalOutput(outputs, 0, out), at::matmul(ga, gb));
@@ -204,7 +208,8 @@ TEST_F(ExecutorTest, DeviceAxisThatIsLogical) {
   TensorView* out = output(linear(x, w, bias));
   for (TensorView* tv : {x, w, bias, out}) tv->setDeviceMesh(two);
   for (TensorView* tv : {w, bias, out}) tv->parallelize(0, kX);
-  const at::Tensor gx = at::rand({5, 3, 8}), gw = at::rand({2, 6, 8}), gb = at::rand({2, 6});
+  const at::Tensor gx = at::rand({5, 3, 8}, testOptions()), gw = at::rand({2, 6, 8}, testOptions()),
+                   gb = at::rand({2, 6}, testOptions());
   const DeviceOutputs outputs = runOnMesh(cache(), 2, {gx, gw, gb});
   for (int64_t d = 0; d < 2; ++d) {
     expectClose(outputs[static_cast<size_t>(d)][0],
@@ -222,14 +227,14 @@ TEST_F(ExecutorTest, UnevenSerialSplitInTheAllocation) {
 
 TEST_F(ExecutorTest, PlanIsFoundAgain) {
   output(relu(input({-1, 6})));
-  const at::Tensor x = at::rand({4, 6});
+  const at::Tensor x = at::rand({4, 6}, testOptions());
   EXPECT_FALSE(cache().isCompiled(std::vector<InputValue>{x}));
   EXPECT_EQ(cache().lastPlan(), nullptr);
   run({x});
-  EXPECT_TRUE(cache().isCompiled(std::vector<InputValue>{at::rand({4, 6})}));
-  EXPECT_FALSE(cache().isCompiled(std::vector<InputValue>{at::rand({5, 6})}));
+  EXPECT_TRUE(cache().isCompiled(std::vector<InputValue>{at::rand({4, 6}, testOptions())}));
+  EXPECT_FALSE(cache().isCompiled(std::vector<InputValue>{at::rand({5, 6}, testOptions())}));
   const auto plan = cache().lastPlan();
-  run({at::rand({4, 6})});
+  run({at::rand({4, 6}, testOptions())});
   EXPECT_EQ(cache().lastPlan(), plan);
   EXPECT_EQ(cache().stats().compiles, 1);
   EXPECT_EQ(cache().stats().runs, 2);
@@ -237,29 +242,29 @@ TEST_F(ExecutorTest, PlanIsFoundAgain) {
 
 TEST_F(ExecutorTest, SizesStridesAndTypesMakePlans) {
   output(relu(addInput(makeSymbolicTensor(2))));
-  run({at::rand({4, 6})});
-  run({at::rand({5, 6})});
-  run({at::rand({6, 4}).t()});
+  run({at::rand({4, 6}, testOptions())});
+  run({at::rand({5, 6}, testOptions())});
+  run({at::rand({6, 4}, testOptions()).t()});
   EXPECT_EQ(cache().stats().compiles, 3);
-  run({at::rand({5, 6})});
-  run({at::rand({6, 4}).t()});
+  run({at::rand({5, 6}, testOptions())});
+  run({at::rand({6, 4}, testOptions()).t()});
   EXPECT_EQ(cache().stats().compiles, 3);
 }
 
 TEST_F(ExecutorTest, ChangedProgramIsCompiledAgain) {
   TensorView* x = input({-1});
   output(relu(x));
-  run({at::rand({4})});
+  run({at::rand({4}, testOptions())});
   output(call("exp", {x}));
-  EXPECT_FALSE(cache().isCompiled(std::vector<InputValue>{at::rand({4})}));
-  EXPECT_EQ(cache().run({at::rand({4})}).size(), 2U);
+  EXPECT_FALSE(cache().isCompiled(std::vector<InputValue>{at::rand({4}, testOptions())}));
+  EXPECT_EQ(cache().run({at::rand({4}, testOptions())}).size(), 2U);
   EXPECT_EQ(cache().stats().compiles, 2);
 }
 
 TEST_F(ExecutorTest, ChangedContiguityIsNoticed) {
   TensorView* x = addInput(makeSymbolicTensor(2));
   output(relu(x));
-  const at::Tensor strided = at::rand({4, 12}).narrow(1, 0, 6);
+  const at::Tensor strided = at::rand({4, 12}, testOptions()).narrow(1, 0, 6);
   EXPECT_NO_THROW(run({strided}));
   x->setContiguity(Contiguity{true, true});
   expectError([&] { run({strided}); }, "stride mismatch with contiguity info");
@@ -269,7 +274,7 @@ TEST_F(ExecutorTest, UsersProgramStaysAsItWas) {
   const Seed seed = makeSeed(*fusion, 2);
   seed.out->reorder(std::vector<int64_t>{1, 2, 0, 3, 4});
   const std::string before = loopText(seed.out);
-  runOnMesh(cache(), 2, {at::rand({2, 8, 12}), at::rand({12, 12})});
+  runOnMesh(cache(), 2, {at::rand({2, 8, 12}, testOptions()), at::rand({12, 12}, testOptions())});
   EXPECT_EQ(loopText(seed.out), before);
   EXPECT_FALSE(seed.out->hasAllocation());
   const auto compiled = cache().compiledFusion();
@@ -280,25 +285,25 @@ TEST_F(ExecutorTest, UsersProgramStaysAsItWas) {
 TEST_F(ExecutorTest, OldPlansAreDropped) {
   output(relu(input({-1})));
   constexpr auto kMax = static_cast<int64_t>(FusionExecutorCache::kMaxPlans);
-  for (int64_t n = 1; n <= kMax; ++n) run({at::rand({n})});
+  for (int64_t n = 1; n <= kMax; ++n) run({at::rand({n}, testOptions())});
   const auto isCompiled = [&](int64_t n) {
-    return cache().isCompiled(std::vector<InputValue>{at::rand({n})});
+    return cache().isCompiled(std::vector<InputValue>{at::rand({n}, testOptions())});
   };
   EXPECT_TRUE(isCompiled(1));  // and used last now
-  run({at::rand({kMax + 1})});
+  run({at::rand({kMax + 1}, testOptions())});
   EXPECT_TRUE(isCompiled(1));
   EXPECT_FALSE(isCompiled(2));
   EXPECT_TRUE(isCompiled(3));
   EXPECT_TRUE(isCompiled(kMax + 1));
   EXPECT_EQ(cache().stats().compiles, kMax + 1);
-  run({at::rand({2})});
+  run({at::rand({2}, testOptions())});
   EXPECT_EQ(cache().stats().compiles, kMax + 2);
   EXPECT_TRUE(isCompiled(2));
 }
 
 TEST_F(ExecutorTest, AnotherTeamIsAnotherPlan) {
   output(relu(input({-1})));
-  const at::Tensor x = at::rand({4});
+  const at::Tensor x = at::rand({4}, testOptions());
   run({x});
   runOnMesh(cache(), 2, {x});
   runOnMesh(cache(), 2, {x});

@@ -14,12 +14,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/allclose.h>
 
+#include "test_device.h"
+
 namespace meshfuse {
 
 class MultiDeviceTest : public testing::Test {
  protected:
-  MultiDeviceTest()
-      : communicator_(&Communicator::instance()), tensor_options_(at::dtype(at::kFloat)) {}
+  MultiDeviceTest() : communicator_(&Communicator::instance()), tensor_options_(testOptions()) {}
 
   /// No rank starts a test before all have ended the one before.
   ~MultiDeviceTest() override {

@@ -182,7 +182,7 @@ TEST_F(RFactorTest, PartialMatmulOnAMesh) {
   TensorView* local = output(out->rfactor({-1}));
   local->axis(-2)->parallelize(kX);
   FusionExecutorCache cache(fusion);
-  const at::Tensor x = at::rand({4, 8}), w = at::rand({8, 6});
+  const at::Tensor x = at::rand({4, 8}, testOptions()), w = at::rand({8, 6}, testOptions());
   const DeviceOutputs parts = runOnMesh(cache, 2, {x, w});
   for (int64_t d = 0; d < 2; ++d) {
     const at::Tensor want = at::matmul(x.narrow(1, 4 * d, 4), w.narrow(0, 4 * d, 4)).unsqueeze(-1);
@@ -201,7 +201,7 @@ TEST_F(RFactorTest, PartialLinearOnASquareMesh) {
   TensorView* local = output(out->rfactor({-1}));
   local->axis(-2)->parallelize(kX);
   FusionExecutorCache cache(fusion);
-  const at::Tensor gx = at::rand({4, 8}), gw = at::rand({6, 8});
+  const at::Tensor gx = at::rand({4, 8}, testOptions()), gw = at::rand({6, 8}, testOptions());
   const DeviceOutputs parts = runOnMesh(cache, 4, {gx, gw});
   EXPECT_EQ(sizes(parts[3][0]), Sizes({2, 6, 1}));
   expectClose(parts[3][0].squeeze(-1),
@@ -217,7 +217,7 @@ TEST_F(RFactorTest, PartialSumOnAMesh) {
   TensorView* local = output(out->rfactor({1}));
   local->parallelize(0, kX);
   FusionExecutorCache cache(fusion);
-  const at::Tensor g = at::rand({2, 6, 4});
+  const at::Tensor g = at::rand({2, 6, 4}, testOptions());
   const DeviceOutputs parts = runOnMesh(cache, 2, {g});
   EXPECT_EQ(sizes(parts[0][0]), Sizes({1, 4}));
   expectClose(globalOutput(parts, 0, local), at::sum(g, {1}));
@@ -228,7 +228,7 @@ TEST_F(RFactorTest, RunsWithoutAMesh) {
   TensorView* out = output(splitProduct());
   out->rfactor({-1});
   FusionExecutorCache cache(fusion);
-  const at::Tensor x = at::rand({4, 8}), w = at::rand({8, 6});
+  const at::Tensor x = at::rand({4, 8}, testOptions()), w = at::rand({8, 6}, testOptions());
   try {
     expectClose(cache.run({x, w})[0], at::matmul(x, w));
   } catch (const Error&) {  // a message for the user would do; a fault of the library does not

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include <ATen/Context.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -87,9 +88,10 @@ void C10dCommunicator::findTransports() {
   const bool bare = !base_->hasBackends();
   cpu_ = hasDevice(*base_, c10::kCPU) ? base_ : make(all, "cpu");
   if (bare) {
-    carries_cuda_ = at::hasCUDA();
+    // NCCL takes one rank per device. Ranks that have one in common said so before they met.
+    carries_cuda_ = at::hasCUDA() && base_->getStore()->add("ranks_that_share_a_device", 0) == 0;
   } else if (hasDevice(*base_, c10::kCUDA)) {
-    // Gloo takes CUDA tensors, too, but carries them through the host, which waits.
+    // Gloo carries them through the host, and adds as it likes: then so do we.
     carries_cuda_ = base_->getBackend(c10::kCUDA)->getBackendName() != "gloo";
     if (carries_cuda_) cuda_.emplace(std::move(all), base_);
   }

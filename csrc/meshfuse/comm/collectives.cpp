@@ -3,6 +3,7 @@
 // made of.
 #include <meshfuse/base/error.h>
 #include <meshfuse/comm/collective_call.h>
+#include <meshfuse/comm/host_copies.h>
 #include <meshfuse/comm/reduction.h>
 
 #include <algorithm>
@@ -50,16 +51,14 @@ void checkRoot(std::string_view what, int64_t root, const Team& team) {
                  ". It counts within the team, from 0.");
 }
 
-void checkLocal(const Communicator& group, std::string_view what, const char* role,
-                LocalTensors tensors, size_t wanted) {
+void checkLocal(std::string_view what, const char* role, LocalTensors tensors, size_t wanted) {
   MESHFUSE_CHECK(tensors.size() == wanted, what, ": ", tensors.size(), " tensors as ", role,
                  ", but the ranks of this process have ", wanted,
                  " of them in this call. Pass one per local rank that has one, in team order.");
   for (const at::Tensor& t : tensors) {
-    const bool carried = !t.defined() || t.is_cpu() || (t.is_cuda() && group.carriesCuda());
-    MESHFUSE_CHECK(carried, what, ": ", role, " is on device ", t.device().str(), ", but backend ",
-                   group.backend(), " carries ", group.carriesCuda() ? "CPU and CUDA" : "CPU",
-                   " tensors only. Move it to the CPU first.");
+    MESHFUSE_CHECK(!t.defined() || t.is_cpu() || t.is_cuda(), what, ": ", role, " is on device ",
+                   t.device().str(),
+                   ", but collectives take CPU and CUDA tensors only. Move it to the CPU first.");
   }
 }
 
@@ -80,6 +79,9 @@ void checkAlike(std::string_view what, const char* role, LocalTensors tensors) {
                    role, " differs between ranks: ", first.scalar_type(), " ", shape(first),
                    " and ", t.scalar_type(), " ", shape(t),
                    ". All ranks need the same size and data type.");
+    MESHFUSE_CHECK(t.is_cpu() == first.is_cpu(), what, ": ", role, " is on ", first.device().str(),
+                   " for one rank and on ", t.device().str(),
+                   " for another. Put all on CUDA or all on the CPU.");
   }
 }
 
@@ -189,6 +191,25 @@ std::vector<int64_t> holdersAt(int64_t root, std::span<const int64_t> local) {
   return {root};
 }
 
+/// Makes the call on copies in host memory, if it has CUDA tensors that the backend does not carry.
+template <class Call>
+bool throughHost(const Communicator& group, const Team& team, LocalTensors out, LocalTensors in,
+                 Call call) {
+  if (!HostCopies::needed(group, team, out, in)) return false;
+  HostCopies host(out, in);
+  call(host.out(), host.in());
+  host.giveBack();
+  return true;
+}
+template <class Call>
+bool throughHost(const Communicator& group, const Team& team, LocalTensors in_out, Call call) {
+  if (!HostCopies::needed(group, team, in_out, {})) return false;
+  HostCopies host(in_out);
+  call(host.out());
+  host.giveBack();
+  return true;
+}
+
 [[noreturn]] void noTransport(std::string_view what) {
   MESHFUSE_ASSERT(false, what, ": this backend has no transport");
 }
@@ -219,12 +240,14 @@ std::vector<int64_t> Communicator::localMembers(const Team& team) const {
 
 void Communicator::allReduce(LocalTensors out, LocalTensors in, const Team& team, ReduceKind kind,
                              Posted* posted) {
+  if (throughHost(*this, team, out, in, [&](auto o, auto i) { allReduce(o, i, team, kind); }))
+    return;
   constexpr std::string_view kWhat = "allReduce";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkLocal(*this, kWhat, "out", out, local.size());
-  checkLocal(*this, kWhat, "in", in, local.size());
+  checkLocal(kWhat, "out", out, local.size());
+  checkLocal(kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, 1);
   checkReducible(kWhat, in[0].scalar_type(), kind);
   if (team.size() == 1) copyAll(out, in);
@@ -234,11 +257,12 @@ void Communicator::allReduce(LocalTensors out, LocalTensors in, const Team& team
 
 void Communicator::allReduce(LocalTensors in_out, const Team& team, ReduceKind kind,
                              Posted* posted) {
+  if (throughHost(*this, team, in_out, [&](auto t) { allReduce(t, team, kind); })) return;
   constexpr std::string_view kWhat = "allReduce";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkLocal(*this, kWhat, "in_out", in_out, local.size());
+  checkLocal(kWhat, "in_out", in_out, local.size());
   checkAlike(kWhat, "in_out", in_out);
   checkReducible(kWhat, in_out[0].scalar_type(), kind);
   if (team.size() == 1 || in_out[0].nbytes() == 0) return skipCall(kWhat);
@@ -246,12 +270,13 @@ void Communicator::allReduce(LocalTensors in_out, const Team& team, ReduceKind k
 }
 
 void Communicator::allGather(LocalTensors out, LocalTensors in, const Team& team, Posted* posted) {
+  if (throughHost(*this, team, out, in, [&](auto o, auto i) { allGather(o, i, team); })) return;
   constexpr std::string_view kWhat = "allGather";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkLocal(*this, kWhat, "out", out, local.size());
-  checkLocal(*this, kWhat, "in", in, local.size());
+  checkLocal(kWhat, "out", out, local.size());
+  checkLocal(kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, team.size());
   checkChunks(kWhat, "out", out, team.size());
   if (team.size() == 1) copyAll(out, in);
@@ -266,12 +291,14 @@ void Communicator::allGather(LocalTensors out, LocalTensors in, const Team& team
 
 void Communicator::reduceScatter(LocalTensors out, LocalTensors in, const Team& team,
                                  ReduceKind kind, Posted* posted) {
+  if (throughHost(*this, team, out, in, [&](auto o, auto i) { reduceScatter(o, i, team, kind); }))
+    return;
   constexpr std::string_view kWhat = "reduceScatter";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkLocal(*this, kWhat, "out", out, local.size());
-  checkLocal(*this, kWhat, "in", in, local.size());
+  checkLocal(kWhat, "out", out, local.size());
+  checkLocal(kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, team.size(), 1);
   checkChunks(kWhat, "in", in, team.size());
   checkReducible(kWhat, in[0].scalar_type(), kind);
@@ -281,12 +308,13 @@ void Communicator::reduceScatter(LocalTensors out, LocalTensors in, const Team& 
 }
 
 void Communicator::allToAll(LocalTensors out, LocalTensors in, const Team& team, Posted* posted) {
+  if (throughHost(*this, team, out, in, [&](auto o, auto i) { allToAll(o, i, team); })) return;
   constexpr std::string_view kWhat = "allToAll";
   beginCall(kWhat, team, size());
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkLocal(*this, kWhat, "out", out, local.size());
-  checkLocal(*this, kWhat, "in", in, local.size());
+  checkLocal(kWhat, "out", out, local.size());
+  checkLocal(kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, 1);
   checkChunks(kWhat, "in", in, team.size());
   if (team.size() == 1) copyAll(out, in);
@@ -301,12 +329,13 @@ void Communicator::allToAll(LocalTensors out, LocalTensors in, const Team& team,
 }
 
 void Communicator::broadcast(LocalTensors in_out, int64_t root, const Team& team, Posted* posted) {
+  if (throughHost(*this, team, in_out, [&](auto t) { broadcast(t, root, team); })) return;
   constexpr std::string_view kWhat = "broadcast";
   beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkLocal(*this, kWhat, "in_out", in_out, local.size());
+  checkLocal(kWhat, "in_out", in_out, local.size());
   checkAlike(kWhat, "in_out", in_out);
   if (team.size() == 1 || in_out[0].nbytes() == 0) return skipCall(kWhat);
   runBroadcast({kWhat, team, local, in_out, in_out, posted}, root);
@@ -314,14 +343,15 @@ void Communicator::broadcast(LocalTensors in_out, int64_t root, const Team& team
 
 void Communicator::gather(LocalTensors out, LocalTensors in, int64_t root, const Team& team,
                           Posted* posted) {
+  if (throughHost(*this, team, out, in, [&](auto o, auto i) { gather(o, i, root, team); })) return;
   constexpr std::string_view kWhat = "gather";
   beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
   const std::vector<int64_t> at_root = holdersAt(root, local);
-  checkLocal(*this, kWhat, "out", out, at_root.size());
-  checkLocal(*this, kWhat, "in", in, local.size());
+  checkLocal(kWhat, "out", out, at_root.size());
+  checkLocal(kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, team.size());
   checkChunks(kWhat, "out", out, team.size());
   if (team.size() == 1) copyAll(out, in);
@@ -335,14 +365,15 @@ void Communicator::gather(LocalTensors out, LocalTensors in, int64_t root, const
 
 void Communicator::scatter(LocalTensors out, LocalTensors in, int64_t root, const Team& team,
                            Posted* posted) {
+  if (throughHost(*this, team, out, in, [&](auto o, auto i) { scatter(o, i, root, team); })) return;
   constexpr std::string_view kWhat = "scatter";
   beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
   const std::vector<int64_t> at_root = holdersAt(root, local);
-  checkLocal(*this, kWhat, "out", out, local.size());
-  checkLocal(*this, kWhat, "in", in, at_root.size());
+  checkLocal(kWhat, "out", out, local.size());
+  checkLocal(kWhat, "in", in, at_root.size());
   checkFit(kWhat, out, in, team.size(), 1);
   checkChunks(kWhat, "in", in, team.size());
   if (team.size() == 1) copyAll(out, in);
@@ -356,13 +387,15 @@ void Communicator::scatter(LocalTensors out, LocalTensors in, int64_t root, cons
 
 void Communicator::reduce(LocalTensors out, LocalTensors in, int64_t root, const Team& team,
                           ReduceKind kind, Posted* posted) {
+  if (throughHost(*this, team, out, in, [&](auto o, auto i) { reduce(o, i, root, team, kind); }))
+    return;
   constexpr std::string_view kWhat = "reduce";
   beginCall(kWhat, team, size());
   checkRoot(kWhat, root, team);
   const std::vector<int64_t> local = localMembers(team);
   if (local.empty()) return skipCall(kWhat);
-  checkLocal(*this, kWhat, "out", out, holdersAt(root, local).size());
-  checkLocal(*this, kWhat, "in", in, local.size());
+  checkLocal(kWhat, "out", out, holdersAt(root, local).size());
+  checkLocal(kWhat, "in", in, local.size());
   checkFit(kWhat, out, in, 1, 1);
   checkReducible(kWhat, in[0].scalar_type(), kind);
   if (team.size() == 1) copyAll(out, in);
@@ -384,11 +417,12 @@ void Communicator::sendRecv(LocalTensors out, LocalTensors in, std::span<const S
     sent += is_local(from) ? 1 : 0;
     received += is_local(to) ? 1 : 0;
   }
+  if (throughHost(*this, team, out, in, [&](auto o, auto i) { sendRecv(o, i, pairs); })) return;
   calls_begun.fetch_add(1, std::memory_order_relaxed);  // a call without messages, too
   checkTeam(kWhat, team, size());
   if (sent + received == 0) return skipCall(kWhat);
-  checkLocal(*this, kWhat, "in", in, sent);
-  checkLocal(*this, kWhat, "out", out, received);
+  checkLocal(kWhat, "in", in, sent);
+  checkLocal(kWhat, "out", out, received);
   for (const at::Tensor& t : in) checkTensor(kWhat, "in", t);
   for (const at::Tensor& t : out) checkTensor(kWhat, "out", t);
 

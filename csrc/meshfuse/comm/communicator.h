@@ -73,7 +73,8 @@ class Communicator {
   virtual int64_t localRank() const = 0;
   /// Whether a launcher started this process.
   virtual bool isAvailable() const = 0;
-  /// Whether collectives take CUDA tensors, too.
+  /// Whether CUDA tensors are carried as they are. Otherwise collectives copy them through host
+  /// memory, and the host waits.
   virtual bool carriesCuda() const { return false; }
   int64_t deviceId() const { return rank(); }
 
@@ -86,9 +87,9 @@ class Communicator {
   // nothing, whatever tensors it passes, but counts the call. All ranks that make a call have the
   // same sizes, data type and, of their part of the mesh, the same team.
   //
-  // Tensors are contiguous CPU tensors of one data type (CUDA tensors, all of them, where
-  // carriesCuda(): then work is ordered on the current streams, and the host does not wait, and
-  // reductions are those of the backend, see docs/torchrun.md); element counts must fit, shapes
+  // Tensors are contiguous CPU or CUDA tensors of one data type (CUDA where carriesCuda(): work is
+  // ordered on the current streams, the host does not wait, and reductions are those of the
+  // backend, see docs/torchrun.md); element counts must fit, shapes
   // need not, but what is cut into chunks has an outermost axis (of those longer than 1) that the
   // team's size divides. `out` and `in` must not overlap. Throws Error before any message when that
   // is not so, and PeerError like barrier(); after a PeerError the contents of the tensors are

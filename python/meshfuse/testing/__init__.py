@@ -196,9 +196,8 @@ def setup_default_process_group() -> Iterator[None]:
         return
     communicator = Communicator.instance()
     options: dict[str, Any] = {"backend": "gloo"}
-    if torch.cuda.is_available():
-        device = torch.device("cuda", communicator.local_rank())
-        options = {"backend": "nccl", "device_id": device}
+    if torch.cuda.device_count() >= communicator.local_size():
+        options = {"backend": "nccl", "device_id": target_device()}
     address = os.environ.get("MASTER_ADDR", "localhost")
     dist.init_process_group(
         init_method=f"tcp://{address}:{os.environ.get('MASTER_PORT', '29500')}",
