@@ -369,6 +369,19 @@ def test_here():
         assert result.ret == 0
         assert "said by a rank" in result.stdout.str()
 
+    def test_skip_on_the_ranks(self, session):
+        """The summary has the reason, and the line where the test was skipped."""
+        session.makepyfile(
+            PROGRAM
+            + """
+def test_skipped(mesh_env):
+    pytest.skip("not on these ranks")
+"""
+        )
+        result = session.runpytest_subprocess("--mesh-backend=mpi", "-rs", timeout=120)
+        result.assert_outcomes(skipped=1)
+        result.stdout.re_match_lines([r"SKIPPED \[1\] .*\.py:\d+: not on these ranks"])
+
     def test_failures(self, session):
         """After a group is closed other ranks run the rest."""
         session.makepyfile(

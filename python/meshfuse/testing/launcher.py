@@ -220,6 +220,8 @@ class Launcher:
     def _report(self, data: dict[str, Any]) -> pytest.TestReport:
         report = self._config.hook.pytest_report_from_serializable(config=self._config, data=data)
         assert isinstance(report, pytest.TestReport)
+        if isinstance(report.longrepr, list):  # of a skip: text has no tuples
+            report.longrepr = tuple(report.longrepr)
         return report
 
 
