@@ -21,8 +21,8 @@ import torch
 import harness
 import meshfuse
 from harness import Effort
-from programs import sharded_chain
 from rows import Figure, missing
+from workloads import sharded_chain
 
 PROGRAM = "MESHFUSE_BENCH"  # environment variable: where the C++ program is
 IN_CPP = ["2", "12 n", "12 mesh", "12 half", "12 3-D", "13"]

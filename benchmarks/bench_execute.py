@@ -19,8 +19,8 @@ import harness
 import meshfuse
 from harness import Effort
 from meshfuse import Communicator, FusionDefinition
-from programs import ColumnParallel
 from rows import Figure
+from workloads import ColumnParallel
 
 
 def seed_shape(effort: Effort) -> tuple[list[int], int]:

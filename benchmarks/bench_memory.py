@@ -105,10 +105,10 @@ def memory(name: str) -> int:
 
 def growth(comm: MPI.Comm, calls: int) -> float:
     """Return by how many bytes a call of a linear with an all-reduce grows the process."""
-    import programs
+    import workloads
 
     x, w = torch.randn(8, 8), torch.randn(8, 8)
-    fd = programs.row_parallel_linear(comm.size, [8], 8, 8)
+    fd = workloads.row_parallel_linear(comm.size, [8], 8, 8)
     for _ in range(calls // 10):
         fd.execute([x, w])
     before = memory("VmRSS")

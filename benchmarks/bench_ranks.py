@@ -15,8 +15,8 @@ import torch
 from torch.nn import functional
 
 import harness
-import programs
 import ranks
+import workloads
 from harness import Effort
 from meshfuse import Communicator
 from rows import Figure, missing
@@ -43,7 +43,7 @@ def column_parallel(comm: MPI.Comm, effort: Effort) -> list[Figure]:
     x = torch.ones(8, 8)
     layer = parallel_linear(comm, ColwiseParallel(), 8, 8 * comm.size, bias=True)
     w, b = (p.to_local() for p in (layer.weight, layer.bias))
-    fd = programs.column_parallel_linear(comm.size, [8], 8, 8)
+    fd = workloads.column_parallel_linear(comm.size, [8], 8, 8)
     given = [x, w, b]
     torch.testing.assert_close(fd.execute(given)[0], layer(x))
     contenders: harness.Contenders = {
@@ -64,7 +64,7 @@ def row_parallel(comm: MPI.Comm, effort: Effort, key: str, rows: list[int], size
     x = torch.randn(*rows, size)
     layer = parallel_linear(comm, RowwiseParallel(), size * comm.size, size, bias=False)
     w = layer.weight.to_local()
-    fd = programs.row_parallel_linear(comm.size, rows, size, size)
+    fd = workloads.row_parallel_linear(comm.size, rows, size, size)
 
     def rowwise() -> torch.Tensor:
         result: torch.Tensor = layer(x)
@@ -110,7 +110,7 @@ def all_reduces(comm: MPI.Comm, effort: Effort, no_gloo: str) -> list[Figure]:
     for name, size in SIZES.items():
         count = 64 if effort.smoke else size // 4
         local = torch.randn(1, count)
-        fd = programs.all_reduce(comm.size, count)
+        fd = workloads.all_reduce(comm.size, count)
         plain = mpi_all_reduce(comm, local)
 
         def gloo(local: torch.Tensor = local) -> torch.Tensor:
@@ -141,7 +141,7 @@ def all_gathers(comm: MPI.Comm, effort: Effort) -> list[Figure]:
     for name, size in SIZES.items():
         count = 64 if effort.smoke else size // 4
         local = torch.randn(count // comm.size)
-        fd = programs.all_gather(comm.size, count)
+        fd = workloads.all_gather(comm.size, count)
 
         def plain(local: torch.Tensor = local, count: int = count) -> torch.Tensor:
             out = torch.empty(count)
@@ -162,7 +162,7 @@ def seed_program(comm: MPI.Comm, effort: Effort) -> list[Figure]:
     """Row 8, two devices: both ranks compute at the same time."""
     shape, columns = ([2, 8, 16], 16) if effort.smoke else ([2, 1024, 768], 768)
     x, w = torch.randn(shape), torch.randn(shape[-1], columns)
-    fd = programs.ColumnParallel(comm.size, shape, columns)
+    fd = workloads.ColumnParallel(comm.size, shape, columns)
     torch.testing.assert_close(fd.execute([x, w])[0], x @ w)
     contenders: harness.Contenders = {
         "torch.matmul": lambda: torch.matmul(x, w),
@@ -175,7 +175,7 @@ def seed_program(comm: MPI.Comm, effort: Effort) -> list[Figure]:
 def oversubscribed(comm: MPI.Comm, effort: Effort) -> list[Figure]:
     """The last row: ranks that wait have to leave the core to those that work."""
     local = torch.randn(1, SIZES["4 KB"] // 4)
-    fd = programs.all_reduce(comm.size, local.numel())
+    fd = workloads.all_reduce(comm.size, local.numel())
     plain = mpi_all_reduce(comm, local)
     torch.testing.assert_close(fd.execute([local])[0], plain())
     contenders: harness.Contenders = {"mpi4py": plain, "execute": lambda: fd.execute([local])}
@@ -188,7 +188,7 @@ def independent(comm: MPI.Comm, effort: Effort) -> Figure:
     """Sums that wait for nothing: all are under way before the first result is read."""
     number = 16
     locals_ = [torch.randn(1, SIZES["4 KB"] // 4) for _ in range(number)]
-    fd = programs.all_reduces(comm.size, locals_[0].numel(), number)
+    fd = workloads.all_reduces(comm.size, locals_[0].numel(), number)
     in_order = [mpi_all_reduce(comm, local) for local in locals_]
 
     def plain() -> list[torch.Tensor]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The part of docs/benchmarks.md that `make bench` writes; the rest of the page stays."""
+"""The parts of docs/benchmarks.md that programs write; the rest of the page stays."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import torch
 import harness
 
 PAGE = harness.ROOT / "docs" / "benchmarks.md"
-START, END = "<!-- written by make bench -->", "<!-- end of what make bench writes -->"
 
 
 def write(table: str, command: str, remarks: list[str]) -> None:
-    """Replace the measured part of the page."""
-    section = "\n".join([START, circumstances(command, remarks), "", table, END])
+    """Replace the part of the page that a command writes."""
+    start, end = f"<!-- written by {command} -->", f"<!-- end of what {command} writes -->"
+    section = "\n".join([start, circumstances(command, remarks), "", table, end])
     page = PAGE.read_text()
-    pattern = re.compile(re.escape(START) + ".*?" + re.escape(END), re.DOTALL)
+    pattern = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(page):
-        raise RuntimeError(f"write: {PAGE} has no line {START}. Put it back, and {END} behind it.")
+        raise RuntimeError(f"write: {PAGE} has no line {start}. Put it back, and {end} behind it.")
     PAGE.write_text(pattern.sub(lambda _: section, page))
 
 
@@ -38,13 +38,17 @@ def circumstances(command: str, remarks: list[str]) -> str:
         f"Python {platform.python_version()}",
     ]
     lines = [
-        f"- Machine: {_cpu()}, {os.cpu_count()} cores, load {load:.1f} when it ended",
+        f"- Machine: {_cpu()}, {os.cpu_count()} cores, load {load:.1f} when it ended{_gpu()}",
         f"- Versions: {', '.join(versions)}",
         f"- Date: {datetime.now(UTC):%Y-%m-%d}",
         f"- Command: `{command}`",
         *(f"- {remark}" for remark in remarks),
     ]
     return "\n".join(lines)
+
+
+def _gpu() -> str:
+    return f"; {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
 
 
 def _cpu() -> str:

@@ -76,14 +76,14 @@ def verdict(row: Row, figure: Figure) -> str:
     return "pass" if figure.value <= row.target else "**fail**"
 
 
-def table(figures: list[Figure]) -> str:
-    """Return the table in Markdown, with all rows."""
+def table(figures: list[Figure], rows: Iterable[Row] | None = None) -> str:
+    """Return the table in Markdown, with all rows; those of ``make bench`` if none are given."""
     measured = {figure.key: figure for figure in figures}
     lines = [
         "| # | Work | Over | Target | Aim | Figure | | Others |",
         "|---|---|---|--:|--:|--:|---|---|",
     ]
-    for row in ROWS:
+    for row in rows or ROWS:
         figure = measured.get(row.key, Figure(row.key, missing="it was not measured"))
         value = "" if figure.value is None else row.text(figure.value)
         others = ", ".join(f"{name} {row.text(other)}" for name, other in figure.others.items())

@@ -7,11 +7,11 @@ import math
 
 import pytest
 import torch
+from programs import X, Y, assert_part, lay, part_of
 
 import meshfuse
 from meshfuse import DataType, DeviceMesh, FusionDefinition
 from meshfuse.pytorch_utils import torch_dtype_to_meshfuse_dtype
-from programs import X, Y, assert_part, lay, part_of
 
 TORCH_TYPES = {
     torch_dtype_to_meshfuse_dtype(t): t

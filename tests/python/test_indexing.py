@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 import torch
 from op_examples import indices, normal
+from programs import communications, dtype_of, place, shard
 
 import meshfuse
 from meshfuse import DataType, DeviceMesh, Error, FusionDefinition
-from programs import communications, dtype_of, place, shard
 
 
 def run(op, tensors, attributes, *, symbolic=False, dims=None, devices=2):

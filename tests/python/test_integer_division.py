@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from programs import dtype_of, place, shard
 
 import meshfuse
 from meshfuse import DataType, DeviceMesh, Error, FusionDefinition
-from programs import dtype_of, place, shard
 
 QUOTIENTS, REMAINDERS = ["div", "floor_divide"], ["fmod", "mod", "remainder"]
 NAMES = QUOTIENTS + REMAINDERS

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from programs import X, Y, communications, dtype_of, lay, place, shard
 from torch.nn import functional
 
 import meshfuse
 from meshfuse import DataType, DeviceMesh, FusionDefinition
 from meshfuse.pytorch_utils import torch_dtype_to_meshfuse_dtype
-from programs import X, Y, communications, dtype_of, lay, place, shard
 
 PAIR = DeviceMesh([0, 1])
 SQUARE = DeviceMesh(torch.arange(4).reshape(2, 2))

@@ -7,10 +7,10 @@ import functools
 
 import pytest
 import torch
+from programs import X, Y, block, communications, dtype_of, lay, part_of, place, ramp, shard
 
 import meshfuse
 from meshfuse import DataType, DeviceMesh, FusionDefinition
-from programs import X, Y, block, communications, dtype_of, lay, part_of, place, ramp, shard
 
 OPS = ["sum", "prod", "max", "min"]
 DIMS = [[0], [1], [2], [-1], [-3], [0, 2], [2, 0], [-1, 0], [0, 1, 2], None]

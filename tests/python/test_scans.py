@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from programs import block, communications, dtype_of, place, ramp, shard
 
 import meshfuse
 from meshfuse import DataType, DeviceMesh, FusionDefinition
-from programs import block, communications, dtype_of, place, ramp, shard
 
 OPS = ["cumsum", "cumprod", "cummax", "cummin"]
 COMBINE = {

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 import torch
 from op_examples import attention, causal_attention, masked_attention, normal
+from programs import X, communications, dense_strides, dtype_of, place, shard
 
 import meshfuse
 from meshfuse import DataType, DeviceMesh, Error, FusionDefinition
-from programs import X, communications, dense_strides, dtype_of, place, shard
 
 TORCH = torch.nn.functional.scaled_dot_product_attention
 # Attention rounds its 16-bit output once, gradients twice.

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from programs import X, Y, place, ramp, shard
 
 import meshfuse
 from meshfuse import DataType, DeviceMesh, FusionDefinition
-from programs import X, Y, place, ramp, shard
 
 
 def unsharded(build, *tensors, shapes=None):

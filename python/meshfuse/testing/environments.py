@@ -18,7 +18,9 @@ from ..simulation import Simulation
 def target_device() -> torch.device:
     """Return this rank's CUDA device, which others may share, or the CPU where there is no CUDA."""
     if torch.cuda.is_available():
-        return torch.device("cuda", Communicator.instance().local_rank() % torch.cuda.device_count())
+        return torch.device(
+            "cuda", Communicator.instance().local_rank() % torch.cuda.device_count()
+        )
     return torch.device("cpu")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from programs import place, ramp, shard
 
 from meshfuse import DataType, FusionDefinition
-from programs import place, ramp, shard
 
 COUNT = 5
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from programs import dtype_of, place, ramp, shard
 
 import meshfuse
 from meshfuse import FusionDefinition, ParallelType
-from programs import dtype_of, place, ramp, shard
 
 COMPUTE = {"sum": torch.sum, "prod": torch.prod, "max": torch.amax, "min": torch.amin}
 
