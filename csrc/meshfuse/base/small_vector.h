@@ -135,7 +135,7 @@ class SmallVector {
   void grow(size_t n) {
     const auto capacity = std::max<uint32_t>(2 * capacity_, static_cast<uint32_t>(n));
     T* now = new T[capacity];
-    std::copy(begin(), end(), now);
+    std::copy_n(begin(), std::min(size_, capacity_), now);  // a bound that compilers can see
     release();
     heap_ = now;
     capacity_ = capacity;
