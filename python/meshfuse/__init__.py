@@ -45,7 +45,6 @@ from ._C import (  # noqa: E402
     ParallelType,
     Scalar,
     SchedulerType,
-    Sharding,
     Split,
     TensorDomain,
     TensorView,
@@ -82,6 +81,7 @@ from .profile import (  # noqa: E402
     get_fusion_profile,
     reset_profiler,
 )
+from .sharding import Sharding, from_partition_spec, from_placements  # noqa: E402
 from .simulation import simulate  # noqa: E402
 from .statement import Statement  # noqa: E402
 from .translation import clone, translate_fusion  # noqa: E402
@@ -153,6 +153,8 @@ __all__ = [
     "disable_automatic_serialization",
     "enable_automatic_serialization",
     "execute_with_dtensors",
+    "from_partition_spec",
+    "from_placements",
     "get_fusion_profile",
     "get_val_tolerances",
     "multidevice",

@@ -3,72 +3,128 @@
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ._C import ParallelType, Sharding
+import torch
+
+from . import failure
+from ._C import DeviceMesh, TensorView
+from .axis_layout import axis_sizes, devices_of
+from .dtensor_inputs import local_part, program_for
+from .executor_cache import compiled_outputs
+from .tensor_sharding import constant, sharding_of
 
 if TYPE_CHECKING:
     from .definition import FusionDefinition
 
-_MESH_AXES = (ParallelType.mesh_x, ParallelType.mesh_y, ParallelType.mesh_z)
+# By default process group, which the groups of a mesh belong to.
+_made_meshes: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
 def execute_with_dtensors(fd: FusionDefinition, in_dtensors: Iterable[Any]) -> list[Any]:
     """Execute a program on the local parts of DTensors; return DTensors.
 
-    The mesh axis ``mesh_x`` is the last dim of a device mesh. The program's meshes and splits must
-    be those of the inputs; nothing is redistributed before it.
+    The mesh axis ``mesh_x`` is the last dim of a device mesh. Inputs must be divided as the program
+    says; nothing is redistributed before it. A program without any mesh takes the placements of
+    its inputs, and what follows from them for the rest.
 
     Args:
         fd: The definition.
-        in_dtensors: One DTensor per input, all with the same names of mesh dims.
+        in_dtensors: One DTensor per tensor input, all with the same names of mesh dims; numbers
+            for scalar inputs.
 
     Raises:
         AssertionError: the names of mesh dims differ.
-        ValueError: there is no input, so no device mesh.
+        ValueError: there is no DTensor, so no device mesh.
+        TypeError: a tensor is not a DTensor.
+        meshfuse.Error: an input is divided otherwise than the program says, or partial; or
+            placements cannot express how a result is divided.
     """
     from torch.distributed.tensor import DTensor
 
     inputs = list(in_dtensors)
-    if not inputs:
+    for position, value in enumerate(inputs):
+        if isinstance(value, torch.Tensor) and not isinstance(value, DTensor):
+            raise TypeError(
+                f"execute_with_dtensors: input {position} is a torch.Tensor. Make it a DTensor by "
+                "distribute_tensor or DTensor.from_local, so that its placement is known."
+            )
+    meshes = [value.device_mesh for value in inputs if isinstance(value, DTensor)]
+    if not meshes:
         raise ValueError("execute_with_dtensors: there are no inputs. Give at least one DTensor.")
-    names = {tensor.device_mesh.mesh_dim_names for tensor in inputs}
+    names = {mesh.mesh_dim_names for mesh in meshes}
     listed = ", ".join(sorted(map(str, names)))
     assert len(names) == 1, (
         f"All DTensor inputs must have the same mesh dim names, but they have {listed}"
     )
-    outputs = fd.execute([tensor.to_local() for tensor in inputs])
-    shardings = fd.fec.get_output_shardings()
-    meshes = [tensor.device_mesh for tensor in inputs]
-    if not shardings:
-        return [DTensor.from_local(out, meshes[0], run_check=False) for out in outputs]
-    return [
-        DTensor.from_local(
-            out, _device_mesh(sharding, meshes), _placements(sharding), run_check=False
-        )
-        for out, sharding in zip(outputs, shardings, strict=True)
-    ]
+    try:
+        program = program_for(fd, inputs)
+    except Exception as error:
+        failure.report(error, "executing a fusion on DTensors", fd._cache)
+        raise
+    outputs = program.execute([local_part(value) for value in inputs])
+    tensors = compiled_outputs(program.fec)
+    return [_wrapped(out, tv, meshes) for out, tv in zip(outputs, tensors, strict=True)]
 
 
-def _device_mesh(sharding: Sharding, known: list[Any]) -> Any:
+def _wrapped(out: torch.Tensor, tv: TensorView | None, meshes: list[Any]) -> Any:
+    """Return a local result as a DTensor."""
+    from torch.distributed.tensor import DTensor, Replicate
+
+    if tv is None or not tv.has_device_mesh():  # the same on every device
+        replicated = [Replicate()] * meshes[0].ndim
+        return DTensor.from_local(out, meshes[0], replicated, run_check=False)
+    sharding = sharding_of(tv)
+    sizes = axis_sizes(tv.get_device_mesh())
+    shape, uneven = list(out.shape), False
+    for axis, layout in sharding.axes:
+        parts = math.prod(sizes[p] for p in devices_of(layout))
+        declared = constant(tv, axis)
+        shape[axis] = shape[axis] * parts if declared is None else declared
+        uneven = uneven or shape[axis] % parts != 0
+    mesh = _device_mesh(tv.get_device_mesh(), meshes)
+    placements = sharding.placements(shape)
+    if not uneven:
+        return DTensor.from_local(out, mesh, placements, run_check=False)
+    return DTensor.from_local(
+        out,
+        mesh,
+        placements,
+        run_check=False,
+        shape=torch.Size(shape),
+        stride=_dense_strides(shape, out.stride()),
+    )
+
+
+def _dense_strides(shape: list[int], local: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a global tensor whose axes are in memory as those of the local one."""
+    strides, step = [0] * len(shape), 1
+    for axis in sorted(range(len(shape)), key=lambda k: (local[k], -k)):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def _device_mesh(mesh: DeviceMesh, known: list[Any]) -> Any:
     """Return an input's device mesh where it has the same devices, else a new one."""
-    from torch.distributed.device_mesh import init_device_mesh
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh as TorchMesh
 
-    shape = tuple(sharding.mesh.shape)
-    if not shape:  # a result that the program puts on no mesh
-        return known[0]
-    for mesh in known:
+    for device_mesh in known:
         if (
-            tuple(mesh.mesh.shape) == shape
-            and mesh.mesh.flatten().tolist() == sharding.mesh.devices
+            tuple(device_mesh.mesh.shape) == mesh.shape
+            and device_mesh.mesh.flatten().tolist() == mesh.devices
         ):
-            return mesh
-    return init_device_mesh(known[0].device_type, shape, mesh_dim_names=known[0].mesh_dim_names)
-
-
-def _placements(sharding: Sharding) -> list[Any]:
-    from torch.distributed.tensor import Replicate, Shard
-
-    axes = [sharding.axis_sharded_on(p) for p in _MESH_AXES[: max(1, len(sharding.mesh.shape))]]
-    return [Replicate() if axis < 0 else Shard(axis) for axis in reversed(axes)]
+            return device_mesh
+    names = mesh.names or known[0].mesh_dim_names or ()
+    names = tuple(names) if len(names) == len(mesh.shape) else None
+    # Groups are made once: it takes all ranks, and they are never freed.
+    made = _made_meshes.setdefault(dist.group.WORLD, {})
+    key = (known[0].device_type, mesh, names)
+    if key not in made:
+        devices = torch.tensor(mesh.devices).reshape(mesh.shape)
+        made[key] = TorchMesh(known[0].device_type, devices, mesh_dim_names=names)
+    return made[key]

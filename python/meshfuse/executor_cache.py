@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from . import execution, failure
-from ._C import Error, FusionExecutorCache
+from ._C import Error, Fusion, FusionExecutorCache, TensorView, parse_fusion
+from .sharding import Sharding, make_sharding
+from .tensor_sharding import sharding_of
 from .unsupported import add_unsupported
 
 __all__ = ["FusionExecutorCache"]
@@ -53,9 +56,46 @@ def _get_most_recent_scheduled_ir(
     return self.compiled_ir()
 
 
+def compiled_outputs(cache: FusionExecutorCache) -> list[TensorView | None]:
+    """Return the results of the program that ran last, after the passes; None for a number."""
+    fusion = _compiled(cache.compiled_ir())
+    hidden = fusion.hidden_outputs()
+    return [
+        value if isinstance(value, TensorView) else None
+        for value, skip in zip(fusion.outputs(), hidden, strict=True)
+        if not skip
+    ]
+
+
+@functools.lru_cache(maxsize=64)  # programs that are executed in turn
+def _compiled(text: str) -> Fusion:
+    return parse_fusion(text)
+
+
+def _get_output_shardings(self: FusionExecutorCache) -> list[Sharding]:
+    """Return how each result is divided; nothing when no tensor of the program has a mesh.
+
+    Raises:
+        meshfuse.Error: the program has not run yet.
+    """
+    if not self.was_run():
+        raise Error(
+            "get_output_shardings: Invalid fusion definition! It was not executed yet. Call "
+            "execute first."
+        )
+    if not any(tensor.has_device_mesh() for tensor in self.fusion().tensors()):
+        return []
+    return [
+        make_sharding(None, {}) if tv is None else sharding_of(tv) for tv in compiled_outputs(self)
+    ]
+
+
 FusionExecutorCache.execute = _execute  # type: ignore[method-assign]
 FusionExecutorCache.get_scheduled_ir = _get_scheduled_ir  # type: ignore[method-assign]
 FusionExecutorCache.get_most_recent_scheduled_ir = (  # type: ignore[method-assign]
     _get_most_recent_scheduled_ir
+)
+FusionExecutorCache.get_output_shardings = (  # type: ignore[method-assign]
+    _get_output_shardings
 )
 add_unsupported(FusionExecutorCache, "get_cuda_kernel", "code")

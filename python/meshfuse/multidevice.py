@@ -8,8 +8,9 @@ import os
 import torch
 
 from . import _C, options
-from ._C import Communicator, CommunicatorBackend, DeviceMesh, Sharding, TensorView
+from ._C import Communicator, CommunicatorBackend, DeviceMesh, TensorView
 from .multidevice_executor import MultiDeviceExecutor, MultiDeviceExecutorParams
+from .sharding import Sharding
 from .simulation import Simulation, simulate
 
 __all__ = [

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a tensor is divided over a mesh, and its forms: placements and partition specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ._C import DeviceMesh, ParallelType
+from .axis_layout import MESH_AXES, REST, Layout, devices_of, mesh_axes
+from .dtensor_placements import mesh_of, read_placements, write_placements
+from .exceptions import Error
+from .partition_spec import Spec, read_spec, write_spec
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.placement_types import Placement
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """A mesh axis that divides merged axes: no tensor axis alone says how."""
+
+    mesh_axis: ParallelType
+    axis: int  #: the outermost of them
+    reason: str
+
+
+@dataclass(frozen=True, repr=False)
+class Sharding:
+    """How a tensor is divided over a mesh.
+
+    Made by ``from_placements``, by ``from_partition_spec``, or from the results of a program, by
+    ``fd.fec.get_output_shardings()``; put on a tensor by ``TensorView.set_sharding``. Two are equal
+    where mesh and divisions are.
+
+    Attributes:
+        mesh: The devices; None where a partition spec, which names no devices, was given no mesh.
+        axes: Pairs of a tensor axis and its layout (``meshfuse.axis_layout``), of divided axes.
+        partial: Pairs of a mesh axis and the reduction that its devices' values still lack.
+        ndim: Number of axes that the sharding speaks of, if it says so.
+    """
+
+    mesh: DeviceMesh | None = None
+    axes: tuple[tuple[int, Layout], ...] = ()
+    partial: tuple[tuple[ParallelType, str], ...] = ()
+    ndim: int | None = field(default=None, compare=False)
+    obstacles: tuple[Obstacle, ...] = ()
+
+    def axis_sharded_on(self, parallel_type: ParallelType) -> int:
+        """Return the tensor axis that is divided over the mesh axis, -1 when replicated.
+
+        Raises:
+            meshfuse.Error: that is not a mesh axis, or the axis was counted from the end.
+        """
+        if parallel_type not in MESH_AXES:
+            raise Error(
+                f"axis_sharded_on: {parallel_type} is not a mesh axis. Ask for "
+                "ParallelType.mesh_x, mesh_y or mesh_z."
+            )
+        found = [axis for axis, layout in self.axes if parallel_type in layout]
+        found += [o.axis for o in self.obstacles if o.mesh_axis == parallel_type]
+        return self._counted(found[0], "axis_sharded_on") if found else -1
+
+    def placements(self, shape: Sequence[int] | None = None) -> tuple[Placement, ...]:
+        """Return the placements of a DTensor, one per mesh dim.
+
+        Args:
+            shape: Global sizes. Needed where single elements go to the devices in turn, and the
+                tensor has no declared size.
+
+        Raises:
+            meshfuse.Error: there is no mesh, or placements cannot express it; it says which axis.
+
+        Example:
+            >>> import meshfuse
+            >>> mesh = meshfuse.DeviceMesh(range(2))
+            >>> meshfuse.from_partition_spec("None, x", mesh=mesh).placements()
+            (Shard(dim=1),)
+        """
+        if self.mesh is None:
+            raise Error(
+                "placements: the sharding has no mesh, so the number of placements is not known. "
+                "Give one: from_partition_spec(spec, mesh=...)."
+            )
+        self.check_expressible("placements")
+        return write_placements(dict(self.axes), dict(self.partial), self.mesh, shape)
+
+    def to_partition_spec(self) -> str:
+        """Return the partition spec: an entry per tensor axis, as in ``"x, None"``.
+
+        Mesh axes have the names that the mesh gives them, else x, y and z. ``("x", "y")`` is
+        written ``(x, y)``: over x first.
+
+        Raises:
+            meshfuse.Error: a partition spec cannot express it; it says which part.
+        """
+        self.check_expressible("to_partition_spec")
+        for mesh_axis, op in self.partial:
+            raise Error(
+                f"to_partition_spec: the tensor is partial ({op}) on {mesh_axis.name}, which a "
+                "partition spec cannot express. Reduce it first, or use placements()."
+            )
+        entries: dict[int, tuple[ParallelType, ...]] = {}
+        for axis, layout in self.axes:
+            if layout[-1] is not REST or any(isinstance(f, int) for f in layout):
+                raise Error(
+                    f"to_partition_spec: devices hold several pieces of axis {axis}, which a "
+                    "partition spec cannot express. Divide it in blocks, or use placements()."
+                )
+            entries[self._counted(axis, "to_partition_spec")] = tuple(devices_of(layout))
+        ndim = max([self.ndim or 0, *(axis + 1 for axis in entries)])
+        return write_spec([entries.get(axis, ()) for axis in range(ndim)], self.mesh)
+
+    def __repr__(self) -> str:
+        """Name the divided axes with their factors, the outermost first."""
+        parts = [] if self.mesh is None else [repr(self.mesh)]
+        for axis, layout in self.axes:
+            words = ", ".join(
+                f.name if isinstance(f, ParallelType) else "rest" if f is REST else str(f)
+                for f in layout
+            )
+            parts.append(f"axis {axis}: [{words}]")
+        parts += [f"{axis.name}: partial {op}" for axis, op in self.partial]
+        parts += [f"{o.mesh_axis.name} {o.reason}" for o in self.obstacles]
+        return f"Sharding({', '.join(parts)})"
+
+    def check_expressible(self, caller: str) -> None:
+        """Raise where a mesh axis divides merged axes."""
+        for obstacle in self.obstacles:
+            raise Error(f"{caller}: {obstacle.mesh_axis.name} {obstacle.reason}")
+
+    def _counted(self, axis: int, caller: str) -> int:
+        if axis >= 0:
+            return axis
+        raise Error(
+            f"{caller}: axis {axis} is counted from the end, of a tensor whose number of axes is "
+            "not known. Count it from the front."
+        )
+
+
+def make_sharding(
+    mesh: DeviceMesh | None,
+    layouts: Mapping[int, Layout],
+    partial: Mapping[ParallelType, str] | None = None,
+    ndim: int | None = None,
+    obstacles: Iterable[Obstacle] = (),
+) -> Sharding:
+    """Return a sharding whose parts are in a fixed order."""
+    kept = {axis: layout for axis, layout in layouts.items() if devices_of(layout)}
+    reductions = partial or {}
+    return Sharding(
+        mesh,
+        tuple(sorted(kept.items(), key=lambda item: item[0])),
+        tuple((axis, reductions[axis]) for axis in MESH_AXES if axis in reductions),
+        ndim,
+        tuple(obstacles),
+    )
+
+
+def from_placements(placements: Iterable[Placement], device_mesh: Any) -> Sharding:
+    """Return the sharding that the placements of a DTensor describe.
+
+    The last dim of the mesh is ``mesh_x``. A tensor axis with ``Shard`` on several mesh dims is cut
+    by the first, and its parts by the next; ``_StridedShard`` puts a cut within another one.
+    Negative axes are counted when the sharding is put on a tensor.
+
+    Args:
+        placements: One per mesh dim: Shard, _StridedShard, Replicate or Partial.
+        device_mesh: A mesh of ``torch.distributed``, whose devices are global ranks, or a
+            ``meshfuse.DeviceMesh``.
+
+    Raises:
+        meshfuse.Error: a placement cannot be expressed; it says which one.
+        TypeError: ``device_mesh`` is not a mesh.
+
+    Example:
+        >>> import meshfuse, torch
+        >>> from torch.distributed.tensor import Replicate, Shard
+        >>> mesh = meshfuse.DeviceMesh(torch.arange(4).reshape(2, 2))
+        >>> sharding = meshfuse.from_placements([Shard(0), Replicate()], mesh)
+        >>> sharding.axis_sharded_on(meshfuse.ParallelType.mesh_y), sharding.to_partition_spec()
+        (0, 'y')
+    """
+    return placed(placements, device_mesh, None)
+
+
+def placed(placements: Iterable[Placement], device_mesh: Any, ndim: int | None) -> Sharding:
+    """Return the sharding that placements describe, of a tensor with ``ndim`` axes if it is known.
+
+    Raises:
+        meshfuse.Error: a placement cannot be expressed, or names an axis that does not exist.
+    """
+    mesh = mesh_of(device_mesh)
+    layouts, partial = read_placements(placements, mesh, ndim)
+    return make_sharding(mesh, layouts, partial, ndim)
+
+
+def from_partition_spec(spec: str | Spec, mesh: Any = None) -> Sharding:
+    """Return the sharding that a partition spec describes.
+
+    A spec has an entry per tensor axis: None, a mesh axis, or a tuple of mesh axes, of which the
+    first cuts the axis and the next its parts. Axes beyond the spec are not divided. ``P(...)`` and
+    ``PartitionSpec(...)`` around the entries may be there or not.
+
+    Args:
+        spec: The text, such as ``"x, None"``, or the entries.
+        mesh: Of meshfuse or of ``torch.distributed``. Its axes are called as it names them, and x
+            (its last), y and z. Without one, ``set_sharding`` takes the mesh of the tensor, or the
+            only one of the definition.
+
+    Raises:
+        meshfuse.Error: it is not a spec; a name is unknown, or occurs twice.
+
+    Example:
+        >>> import meshfuse
+        >>> meshfuse.from_partition_spec('P(("x", "y"), None)').to_partition_spec()
+        '(x, y), None'
+    """
+    own = None if mesh is None else mesh_of(mesh)
+    entries = read_spec(spec, own)
+    layouts: dict[int, Layout] = {k: (*axes, REST) for k, axes in enumerate(entries) if axes}
+    return make_sharding(own, layouts, ndim=len(entries))
+
+
+def mesh_text(mesh: DeviceMesh) -> str:
+    """Return a mesh with the names of its axes, for messages."""
+    names = ", ".join(
+        f"{axis.name}={size}" for axis, size in zip(mesh_axes(mesh), mesh.shape, strict=True)
+    )
+    return f"{mesh!r} ({names})"
