@@ -113,7 +113,7 @@ def _take(factors: list[Factor], place: int, number: int) -> int:
     factor = factors[place]
     if factor is REST:
         factors[place : place + 1] = [number, REST]
-    elif isinstance(factor, int) and factor % number == 0:
+    elif isinstance(factor, int) and factor > number and factor % number == 0:
         factors[place : place + 1] = [number, factor // number]
     elif not isinstance(factor, int) or number % factor != 0:
         raise Error(f"{factor} pieces do not divide into {number}, nor the reverse")

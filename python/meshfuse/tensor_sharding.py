@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ._C import DeviceMesh, IterDomain, ParallelType, TensorView
@@ -181,6 +182,11 @@ def _dividing(tv: TensorView, layouts: Mapping[int, Layout], mesh: DeviceMesh) -
         reason = misfit(layout, sizes, extent, uneven=tv.fusion().uneven)
         if reason is not None:
             raise Error(f"set_sharding: axis {axis} of {tv.name} {reason}.")
+        parts = math.prod(sizes[a] for a in devices_of(layout))
+        if extent % parts != 0:  # one split may be uneven; those by 1 are not needed
+            result[axis] = tuple(
+                f for f in layout if f is REST or isinstance(f, int) or sizes[f] > 1
+            )
     return result
 
 
