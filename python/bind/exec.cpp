@@ -5,8 +5,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <meshfuse/eval/allocation.h>
 #include <meshfuse/exec/executor.h>
-#include <meshfuse/schedule/sharding.h>
 #include <meshfuse/text/ir_text.h>
 
 namespace meshfuse::python {
@@ -150,20 +150,6 @@ std::string planText(const Cache& self) {
   return plan->toString();
 }
 
-/// How a result is divided: its mesh, and a tensor axis per mesh axis.
-struct Sharding {
-  DeviceMesh mesh;
-  std::array<int64_t, kDeviceTypes.size()> axes;
-};
-
-Sharding shardingOf(const TensorView* tv) {
-  Sharding result{tv->getDeviceMesh(), {}};
-  for (const ParallelType p : kDeviceTypes) {
-    result.axes[static_cast<size_t>(meshAxisOffset(p))] = getShardedLogicalAxis(tv, p);
-  }
-  return result;
-}
-
 std::vector<const TensorView*> visibleOutputs(const Fusion& fusion) {
   std::vector<const TensorView*> result;
   for (const FusionOutput& out : fusion.outputs()) {
@@ -171,27 +157,6 @@ std::vector<const TensorView*> visibleOutputs(const Fusion& fusion) {
     if (out.alias == nullptr) result.push_back(tv == nullptr ? nullptr : *tv);
   }
   return result;
-}
-
-/// One per visible output; none when no tensor of the program has a mesh.
-std::vector<Sharding> outputShardings(Cache& self) {
-  MESHFUSE_CHECK(self.lastPlan() != nullptr,
-                 "get_output_shardings: Invalid fusion definition! It "
-                 "was not executed yet. Call execute first.");
-  const auto fusion = self.compiledFusion();
-  std::vector<Sharding> result;
-  if (fusion->meshes().empty()) return result;
-  for (const TensorView* tv : visibleOutputs(*fusion)) {
-    result.push_back(tv == nullptr ? Sharding{{}, {-1, -1, -1}} : shardingOf(tv));
-  }
-  return result;
-}
-
-int64_t axisShardedOn(const Sharding& self, ParallelType type) {
-  MESHFUSE_CHECK(isDeviceType(type), "axis_sharded_on: ", type,
-                 " is not a mesh axis. Ask for "
-                 "ParallelType.mesh_x, mesh_y or mesh_z.");
-  return self.axes[static_cast<size_t>(meshAxisOffset(type))];
 }
 
 /// The global tensor of visible output `index`, from the parts of all local ranks.
@@ -205,11 +170,6 @@ at::Tensor unshardOutput(Cache& self, size_t index, const std::vector<at::Tensor
 }  // namespace
 
 void bindExecutor(py::module_& module) {
-  py::class_<Sharding>(module, "Sharding")
-      .def_readonly("mesh", &Sharding::mesh)
-      .def("axis_sharded_on", &axisShardedOn, py::arg("parallel_type"),
-           "Tensor axis that is divided over the mesh axis, -1 when replicated.");
-
   py::class_<Cache, std::shared_ptr<Cache>>(module, "FusionExecutorCache")
       .def(py::init([](std::shared_ptr<Fusion> fusion, int64_t fusion_id, bool) {
              return std::make_shared<Cache>(std::move(fusion), fusion_id);
@@ -232,9 +192,12 @@ void bindExecutor(py::module_& module) {
       .def("fusion", [](const Cache& self) { return self.fusion(); })
       .def("stats", &stats, py::pos_only())
       .def("compiled_ir", [](Cache& self) { return irText(*self.compiledFusion()); })
+      .def(
+          "compiled_fusion",
+          [](Cache& self) { return std::shared_ptr<Fusion>(self.compiledFusion()->clone()); },
+          "A copy of the program after the passes.")
       .def("plan", &planText, py::pos_only())
       .def("was_run", [](const Cache& self) { return self.lastPlan() != nullptr; })
-      .def("get_output_shardings", &outputShardings, py::pos_only())
       .def("unshard_output", &unshardOutput, py::arg("index"), py::arg("parts"),
            py::arg("devices"));
 

@@ -14,6 +14,7 @@ from . import failure
 from ._C import DeviceMesh, TensorView
 from .axis_layout import axis_sizes, devices_of
 from .dtensor_inputs import local_part, program_for
+from .dtensor_placements import mesh_of
 from .executor_cache import compiled_outputs
 from .tensor_sharding import constant, sharding_of
 
@@ -114,10 +115,7 @@ def _device_mesh(mesh: DeviceMesh, known: list[Any]) -> Any:
     from torch.distributed.device_mesh import DeviceMesh as TorchMesh
 
     for device_mesh in known:
-        if (
-            tuple(device_mesh.mesh.shape) == mesh.shape
-            and device_mesh.mesh.flatten().tolist() == mesh.devices
-        ):
+        if mesh_of(device_mesh) == mesh:
             return device_mesh
     names = mesh.names or known[0].mesh_dim_names or ()
     names = tuple(names) if len(names) == len(mesh.shape) else None

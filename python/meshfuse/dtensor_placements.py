@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ from .exceptions import Error
 if TYPE_CHECKING:
     from torch.distributed.tensor.placement_types import Placement
 
+# Torch works the devices of a mesh out anew each time that it is asked for them.
+_known_meshes: weakref.WeakKeyDictionary[Any, DeviceMesh] = weakref.WeakKeyDictionary()
+
 # Reductions of partial values that both torch and meshfuse have.
 REDUCE_OPS = ("sum", "avg", "product", "max", "min", "band", "bor", "bxor")
 
@@ -35,12 +39,18 @@ def mesh_of(device_mesh: Any) -> DeviceMesh:
     """
     if isinstance(device_mesh, DeviceMesh):
         return device_mesh
-    devices = getattr(device_mesh, "mesh", None)
-    if not hasattr(device_mesh, "mesh_dim_names") or devices is None:
+    if not hasattr(device_mesh, "mesh_dim_names"):
         raise TypeError(
             "from_placements: expected a DeviceMesh of torch.distributed or of meshfuse, but got "
             f"{type(device_mesh).__name__}"
         )
+    if device_mesh not in _known_meshes:
+        _known_meshes[device_mesh] = _read_mesh(device_mesh)
+    return _known_meshes[device_mesh]
+
+
+def _read_mesh(device_mesh: Any) -> DeviceMesh:
+    devices = device_mesh.mesh
     if devices.dim() > 3:
         raise Error(
             f"from_placements: {device_mesh} has {devices.dim()} dims, but a mesh has at most 3: "

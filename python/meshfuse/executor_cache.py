@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from . import execution, failure
-from ._C import Error, Fusion, FusionExecutorCache, TensorView, parse_fusion
+from ._C import Error, FusionExecutorCache, TensorView
 from .sharding import Sharding, make_sharding
 from .tensor_sharding import sharding_of
 from .unsupported import add_unsupported
@@ -58,18 +57,13 @@ def _get_most_recent_scheduled_ir(
 
 def compiled_outputs(cache: FusionExecutorCache) -> list[TensorView | None]:
     """Return the results of the program that ran last, after the passes; None for a number."""
-    fusion = _compiled(cache.compiled_ir())
+    fusion = cache.compiled_fusion()
     hidden = fusion.hidden_outputs()
     return [
         value if isinstance(value, TensorView) else None
         for value, skip in zip(fusion.outputs(), hidden, strict=True)
         if not skip
     ]
-
-
-@functools.lru_cache(maxsize=64)  # programs that are executed in turn
-def _compiled(text: str) -> Fusion:
-    return parse_fusion(text)
 
 
 def _get_output_shardings(self: FusionExecutorCache) -> list[Sharding]:

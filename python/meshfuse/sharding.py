@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -192,6 +193,14 @@ def placed(placements: Iterable[Placement], device_mesh: Any, ndim: int | None) 
         meshfuse.Error: a placement cannot be expressed, or names an axis that does not exist.
     """
     mesh = mesh_of(device_mesh)
+    return _placed(tuple(placements), mesh, mesh.names, ndim)
+
+
+@functools.lru_cache(maxsize=256)  # programs are executed again and again
+def _placed(
+    placements: tuple[Placement, ...], mesh: DeviceMesh, names: tuple[str, ...], ndim: int | None
+) -> Sharding:
+    """As ``placed``; meshes that differ in their names alone are equal, hence the names."""
     layouts, partial = read_placements(placements, mesh, ndim)
     return make_sharding(mesh, layouts, partial, ndim)
 

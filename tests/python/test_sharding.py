@@ -274,7 +274,7 @@ def test_placements_that_cannot_be_expressed(placements, mesh, message):
 
 
 def test_not_a_mesh():
-    with pytest.raises(TypeError, match="expected a DeviceMesh .*but got list"):
+    with pytest.raises(TypeError, match=r"expected a DeviceMesh .*but got list"):
         from_placements([Shard(0)], [0, 1])
 
 
@@ -332,9 +332,9 @@ def test_specs_that_do_not_fit():
         tensor([4]).set_sharding(from_partition_spec("x, None", mesh=LINE))
     tv = tensor([4])
     tv.set_device_mesh(LINE)
-    with pytest.raises(meshfuse.Error, match="over mesh_y, which .*mesh_x=2.* does not have"):
+    with pytest.raises(meshfuse.Error, match=r"over mesh_y, which .*mesh_x=2.* does not have"):
         tv.set_sharding(from_partition_spec("y"))
-    with pytest.raises(meshfuse.Error, match="T0 is on DeviceMesh{0 1}, but the sharding is on"):
+    with pytest.raises(meshfuse.Error, match=r"T0 is on DeviceMesh\{0 1\}, but the sharding is on"):
         tv.set_sharding(from_placements([Shard(0), Replicate()], GRID))
     with pytest.raises(TypeError, match="expected a Sharding for T0, but got str"):
         tv.set_sharding("x")
