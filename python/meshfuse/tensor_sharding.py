@@ -192,7 +192,8 @@ def _dividing(tv: TensorView, layouts: Mapping[int, Layout], mesh: DeviceMesh) -
 
 def _is_scheduled(tv: TensorView) -> bool:
     loop = tv.get_loop_domain()
-    return loop != tv.get_logical_domain() or any(axis.is_device_dim() for axis in loop)
+    serial = all(axis.get_parallel_type() == ParallelType.serial for axis in loop)
+    return not serial or loop != tv.get_logical_domain()
 
 
 def _split(tv: TensorView, place: int, layout: Layout, sizes: Sizes) -> None:

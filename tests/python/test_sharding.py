@@ -347,6 +347,35 @@ def test_another_sharding_after_the_first():
         tv.set_sharding(from_partition_spec("None, x", mesh=LINE))
 
 
+def test_a_tensor_that_is_scheduled():
+    for schedule in (
+        lambda tv: tv.outer_split(0, 2),
+        lambda tv: tv.reorder([1, 0]),
+        lambda tv: tv.axis(0).parallelize(meshfuse.ParallelType.stream),
+    ):
+        tv = tensor([4, 4])
+        schedule(tv)
+        before = tv.fusion().ir()
+        with pytest.raises(meshfuse.Error, match="T0 is split or divided already"):
+            tv.set_sharding(from_partition_spec("x", mesh=LINE))
+        assert tv.fusion().ir() == before
+
+
+def test_expanded_axes():
+    tv = tensor([6, 4], contiguity=[None, True])
+    tv.set_sharding(from_placements([Shard(0)], LINE))
+    with meshfuse.simulate(2) as sim:
+        parts = sim.shard_tensor(torch.arange(4).expand(6, 4), tv)
+    assert [part.shape for part in parts] == [(3, 4), (3, 4)]
+    assert sharding_of(tv) == from_placements([Shard(0)], LINE)
+
+
+def test_numbers_without_axes():
+    tv = tensor([])
+    tv.set_sharding(from_placements([Replicate()], LINE))
+    assert tv.get_device_mesh() == LINE
+
+
 def test_what_forms_cannot_say():
     with pytest.raises(meshfuse.Error, match=r"has no mesh.*from_partition_spec\(spec, mesh"):
         from_partition_spec("x").placements()

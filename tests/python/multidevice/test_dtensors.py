@@ -298,6 +298,25 @@ def test_uneven_sizes_without_uneven_mode(ranks):
         meshfuse.execute_with_dtensors(fd, [x])
 
 
+def test_one_rank_that_is_wrong(ranks):
+    """The others do not wait for it, and the next execution works."""
+    if ranks == 1:
+        pytest.skip("there are no others")
+    mesh = init_device_mesh("cpu", (ranks,))
+    x = distribute_tensor(torch.ones(ranks, ranks), mesh, [Shard(0)])
+    other = distribute_tensor(torch.ones(ranks, ranks), mesh, [Shard(1)])
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.sum(t, [0]))
+        t.set_sharding(from_placements([Shard(0)], mesh))
+    wrong = dist.get_rank() == 0
+    expected = meshfuse.Error if wrong else meshfuse.PeerError
+    with pytest.raises(expected, match="axis 0, axis 1 of input 0"):
+        meshfuse.execute_with_dtensors(fd, [other if wrong else x])
+    (out,) = meshfuse.execute_with_dtensors(fd, [x])
+    assert out.full_tensor().eq(ranks).all()
+
+
 def test_numbers_and_plain_tensors(ranks):
     mesh = init_device_mesh("cpu", (ranks,))
     x = distribute_tensor(torch.ones(2 * ranks), mesh, [Shard(0)])
