@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 import torch  # loads the libraries that the extension needs
 
 _REBUILD = "Rebuild it: pip install --no-build-isolation --force-reinstall --no-deps meshfuse"
@@ -92,6 +95,9 @@ from .validation import (  # noqa: E402
 )
 from .vector import Vector  # noqa: E402
 
+if TYPE_CHECKING:
+    from . import autograd, nn
+
 add_unsupported_ops()
 Tensor = TensorView
 Val = Scalar
@@ -145,6 +151,7 @@ __all__ = [
     "Val",
     "Vector",
     "__version__",
+    "autograd",
     "clone",
     "compute_contiguity",
     "compute_tensor_descriptor",
@@ -158,6 +165,7 @@ __all__ = [
     "get_fusion_profile",
     "get_val_tolerances",
     "multidevice",
+    "nn",
     "ops",
     "parse_ir",
     "pytorch_utils",
@@ -170,3 +178,10 @@ __all__ = [
     "validate_with_auto_inferred_outputs",
     "version",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the modules for torch's autograd when they are first asked for."""
+    if name in ("autograd", "nn"):
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,7 +57,7 @@ class Simulation:
         Raises:
             meshfuse.Error: inputs do not fit, or an axis does not divide evenly.
         """
-        given = _flat(global_inputs)
+        given = flat_inputs(global_inputs)
         parts = self.shard(fd, given)
         self._last = self.execute(fd, parts)
         cache, devices = fd._executor(), list(range(self.size))
@@ -84,7 +84,7 @@ class Simulation:
 
     def shard(self, fd: FusionDefinition, global_inputs: Iterable[Any]) -> list[list[Any]]:
         """Return for each device its list of inputs."""
-        given = _flat(global_inputs)
+        given = flat_inputs(global_inputs)
         declared = fd._executor().fusion().inputs()
         columns = [
             self._parts(value, declared[i] if i < len(declared) else None)
@@ -139,10 +139,11 @@ def simulate(n: int) -> Simulation:
     return Simulation(n)
 
 
-def _flat(inputs: Iterable[Any]) -> list[Any]:
+def flat_inputs(inputs: Iterable[Any]) -> list[Any]:
+    """Return inputs with the lists inside them flattened."""
     flat: list[Any] = []
     for value in inputs:
-        flat.extend(_flat(value) if isinstance(value, list | tuple) else [value])
+        flat.extend(flat_inputs(value) if isinstance(value, list | tuple) else [value])
     return flat
 
 

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Definitions as functions of torch's autograd: a forward program, and one of its gradients."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import Function
+
+from .definition import FusionDefinition
+from .exceptions import Error, UnsupportedError
+from .gradient_signature import Signature, backward_name, count_of, signature_of
+from .simulation import flat_inputs
+
+__all__ = ["apply"]
+
+Backward = FusionDefinition | Callable[..., Sequence[torch.Tensor | None] | torch.Tensor | None]
+
+
+def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> list[torch.Tensor]:
+    """Execute a definition so that its outputs take part in torch autograd.
+
+    Gradients flow from outputs that are tensors of floating or complex type to inputs that are such
+    tensors. ``fd_backward`` is given the gradients of those outputs, zeros where one has none, and
+    then all inputs of ``fd_forward``. It is
+
+    - a definition, with as many outputs as ``fd_forward`` has inputs of such a type, in their
+      order; or
+    - a function, which returns a sequence with a gradient or None for every input of
+      ``fd_forward`` (numbers, too). With one input it may return the gradient itself.
+
+    A gradient has the local shape of its input; its type may differ, and becomes that of the input.
+    All ranks of a mesh must build the same graph and call ``backward`` alike: what it communicates
+    is communicated in the order of autograd, which is then the same on all of them.
+
+    Args:
+        fd_forward: The definition to execute.
+        fd_backward: What computes the gradients.
+        *inputs: As for ``fd_forward.execute``.
+
+    Returns:
+        What ``fd_forward.execute(inputs)`` returns. An output that is an input is a view of it.
+
+    Raises:
+        meshfuse.Error: the definitions do not fit each other; in backward, a gradient has a wrong
+            shape, there is a wrong number of them, or gradients of gradients are asked for.
+        meshfuse.UnsupportedError: a transform of torch.func is active.
+        TypeError: an argument is of the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from meshfuse import FusionDefinition, autograd
+        >>> with FusionDefinition() as square:
+        ...     x = square.define_tensor([-1])
+        ...     square.add_output(square.ops.mul(x, x))
+        >>> with FusionDefinition() as square_backward:
+        ...     grad, x = (square_backward.define_tensor([-1]) for _ in range(2))
+        ...     half = square_backward.ops.mul(grad, x)
+        ...     square_backward.add_output(square_backward.ops.mul(half, 2.0))
+        >>> x = torch.tensor([1.0, 3.0], requires_grad=True)
+        >>> (y,) = autograd.apply(square, square_backward, x)
+        >>> y.sum().backward()
+        >>> x.grad
+        tensor([2., 6.])
+    """
+    refuse_transforms("autograd.apply")
+    if not isinstance(fd_forward, FusionDefinition):
+        raise TypeError(
+            "autograd.apply: fd_forward must be a FusionDefinition, but it is a "
+            f"{type(fd_forward).__name__}."
+        )
+    signature = signature_of(fd_forward)
+    signature.check_backward(fd_backward)
+    if any(isinstance(value, list | tuple) for value in inputs):
+        inputs = tuple(flat_inputs(inputs))
+    if not (torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)):
+        return run(fd_forward, inputs)
+    return list(_Apply.apply(signature, fd_forward, fd_backward, *inputs))  # type: ignore[no-untyped-call]
+
+
+class _Apply(Function):
+    """Runs the definitions for one call of ``apply``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        signature: Signature,
+        fd_forward: FusionDefinition,
+        fd_backward: Backward,
+        *inputs: Any,
+    ) -> tuple[torch.Tensor, ...]:
+        versions = [_version(value) for value in inputs] if signature.writes else ()
+        outputs = run(fd_forward, inputs)
+        for position, before in enumerate(versions):
+            if _requires_grad(inputs[position]) and _version(inputs[position]) != before:
+                raise Error(
+                    f"autograd.apply: {signature.name} writes a result into input {position}, "
+                    "which requires grad, so that its former value is lost for autograd. Add the "
+                    "result as an ordinary output, or pass the input's detach()."
+                )
+        ctx.mark_non_differentiable(
+            *(
+                out
+                for out, differentiable in zip(outputs, signature.outputs, strict=True)
+                if not differentiable
+            )
+        )
+        ctx.save_for_backward(*(x for x in inputs if isinstance(x, torch.Tensor)))
+        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in inputs]
+        ctx.strides = [out.stride() for out in outputs]
+        ctx.program = signature, fd_backward
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        signature, fd_backward = ctx.program
+        saved = iter(ctx.saved_tensors)
+        inputs = [next(saved) if other is None else other for other in ctx.others]
+        with torch.no_grad():
+            of_outputs = [
+                _in_layout(grad, strides)
+                for grad, strides, differentiable in zip(
+                    grads, ctx.strides, signature.outputs, strict=True
+                )
+                if differentiable
+            ]
+            results = _gradients(signature, fd_backward, of_outputs, inputs)
+            needed = ctx.needs_input_grad[_BEFORE_INPUTS:]
+            results = [g if need else None for g, need in zip(results, needed, strict=True)]
+            _check_shapes(signature, fd_backward, results, inputs)
+        return (
+            *[None] * _BEFORE_INPUTS,
+            *first_order_only(f"autograd.apply({signature.name}, ...)", results, [*grads, *inputs]),
+        )
+
+
+_BEFORE_INPUTS = 3  # arguments of _Apply.forward that are not the definition's inputs
+
+
+def _gradients(
+    signature: Signature,
+    fd_backward: Backward,
+    of_outputs: list[torch.Tensor],
+    inputs: list[Any],
+) -> list[torch.Tensor | None]:
+    """Return a gradient or None for every input."""
+    if isinstance(fd_backward, FusionDefinition):
+        found = iter(run(fd_backward, [*of_outputs, *inputs]))
+        return [next(found) if differentiable else None for differentiable in signature.inputs]
+    with without_autocast(inputs):
+        results = fd_backward(*of_outputs, *inputs)
+    if results is None or isinstance(results, torch.Tensor):
+        results = [results]
+    if len(results) != len(inputs):
+        signature.refuse(
+            f"{backward_name(fd_backward)} returned {count_of(len(results), 'gradient')}, but "
+            f"{signature.name} has {count_of(len(inputs), 'input')}. Return a "
+            "gradient or None for each of them.",
+        )
+    return list(results)
+
+
+def _check_shapes(
+    signature: Signature,
+    fd_backward: Backward,
+    results: list[torch.Tensor | None],
+    inputs: list[Any],
+) -> None:
+    for position, (grad, value) in enumerate(zip(results, inputs, strict=True)):
+        if grad is None:
+            continue
+        name = backward_name(fd_backward)
+        what = f"the gradient of input {position} of {signature.name}"
+        if not isinstance(grad, torch.Tensor):
+            signature.refuse(
+                f"{what} that {name} returned is a {type(grad).__name__}. Return a tensor or None.",
+            )
+        if grad.shape != value.shape:
+            signature.refuse(
+                f"{what} that {name} returned has local shape {list(grad.shape)}, but the input "
+                f"has {list(value.shape)}. Sum over what was broadcast, and divide the gradient "
+                "over the mesh as the input is.",
+            )
+
+
+def run(fd: FusionDefinition, inputs: Iterable[Any]) -> list[torch.Tensor]:
+    """Execute with the types that the definition declares, also where autocast is on."""
+    inputs = list(inputs)
+    with without_autocast(inputs):
+        return fd.execute(inputs)
+
+
+def without_autocast(values: Iterable[Any]) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which autocast does not reach into operations on these tensors."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            kind = value.device.type
+            if torch.is_autocast_enabled(kind):
+                return torch.autocast(kind, enabled=False)
+            break
+    return contextlib.nullcontext()
+
+
+def refuse_transforms(what: str) -> None:
+    """Raise where vmap, grad, jvp or the like of torch.func is active."""
+    if torch._C._are_functorch_transforms_active():
+        raise UnsupportedError(
+            f"{what}: transforms of torch.func (vmap, grad, jvp, ...) do not reach into the "
+            "operations of a definition. Use torch.autograd for gradients, and give the batch as "
+            "dims of the inputs."
+        )
+
+
+def first_order_only(
+    what: str, results: list[torch.Tensor | None], sources: list[Any]
+) -> list[torch.Tensor | None]:
+    """Make gradients that refuse to be differentiated, where ``create_graph`` asks for a graph."""
+    if not torch.is_grad_enabled():
+        return results
+    roots = [x for x in sources if _requires_grad(x)]
+    places = [i for i, grad in enumerate(results) if grad is not None]
+    if not roots or not places:
+        return results
+    found = [results[i] for i in places]
+    linked = _FirstOrderOnly.apply(what, len(found), *found, *roots)  # type: ignore[no-untyped-call]
+    results = list(results)
+    for i, grad in zip(places, linked, strict=True):
+        results[i] = grad
+    return results
+
+
+class _FirstOrderOnly(Function):
+    """The identity of some tensors, as a function of others, whose backward raises."""
+
+    @staticmethod
+    def forward(ctx: Any, what: str, count: int, *tensors: torch.Tensor) -> Any:
+        ctx.what = what
+        return tuple(tensor.detach() for tensor in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise Error(
+            f"{ctx.what}: gradients of its gradients are not available: the backward pass is a "
+            "program that has none of its own. Call backward or torch.autograd.grad without "
+            "create_graph=True, or write this part with torch operations."
+        )
+
+
+def _in_layout(grad: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """Return the gradient in the memory order of its output, which a definition may rely on."""
+    if grad.stride() == strides:
+        return grad
+    return torch.empty_strided(grad.shape, strides, dtype=grad.dtype, device=grad.device).copy_(
+        grad
+    )
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _version(value: Any) -> int:
+    return value._version if isinstance(value, torch.Tensor) else 0
