@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -186,14 +186,16 @@ def _check_shapes(
             )
 
 
-def run(fd: FusionDefinition, inputs: Iterable[Any]) -> list[torch.Tensor]:
+def run(fd: FusionDefinition, inputs: Sequence[Any]) -> list[torch.Tensor]:
     """Execute with the types that the definition declares, also where autocast is on."""
-    inputs = list(inputs)
     with without_autocast(inputs):
         return fd.execute(inputs)
 
 
-def without_autocast(values: Iterable[Any]) -> contextlib.AbstractContextManager[Any]:
+_NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+
+
+def without_autocast(values: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
     """Return a context in which autocast does not reach into operations on these tensors."""
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -201,7 +203,7 @@ def without_autocast(values: Iterable[Any]) -> contextlib.AbstractContextManager
             if torch.is_autocast_enabled(kind):
                 return torch.autocast(kind, enabled=False)
             break
-    return contextlib.nullcontext()
+    return _NOTHING
 
 
 def refuse_transforms(what: str) -> None:
