@@ -134,8 +134,9 @@ class SmallVector {
   }
   void grow(size_t n) {
     const auto capacity = std::max<uint32_t>(2 * capacity_, static_cast<uint32_t>(n));
+    const uint32_t size = size_;  // read before `new`, which compilers think may change it
     T* now = new T[capacity];
-    std::copy_n(begin(), std::min(size_, capacity_), now);  // a bound that compilers can see
+    std::copy_n(begin(), size, now);
     release();
     heap_ = now;
     capacity_ = capacity;
