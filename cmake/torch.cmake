@@ -41,6 +41,12 @@ target_include_directories(meshfuse::torch SYSTEM INTERFACE
 target_compile_definitions(meshfuse::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=${torch_abi})
 target_link_libraries(meshfuse::torch INTERFACE meshfuse::lib_torch_cpu meshfuse::lib_c10)
 
+# For programs that no Python starts: libtorch.so brings torch's other devices, such as CUDA, and
+# linkers would leave it out, since no symbol of it is used.
+add_library(meshfuse::torch_devices INTERFACE IMPORTED)
+target_link_options(meshfuse::torch_devices INTERFACE
+  LINKER:--push-state,--no-as-needed,${MESHFUSE_TORCH_LIB_DIR}/libtorch.so,--pop-state)
+
 # pybind11 comes from torch's own include folder: two versions in one translation unit do not mix.
 add_library(meshfuse::torch_python INTERFACE IMPORTED)
 target_link_libraries(meshfuse::torch_python INTERFACE
