@@ -64,6 +64,8 @@ list(REMOVE_DUPLICATES MESHFUSE_MPI_LIB_DIRS)
 
 add_library(meshfuse::mpi INTERFACE IMPORTED)
 target_include_directories(meshfuse::mpi SYSTEM INTERFACE ${mpi_includes})
+# The C++ functions that some mpi.h declare need a library that mpicc does not link.
+target_compile_definitions(meshfuse::mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 target_link_directories(meshfuse::mpi INTERFACE ${MESHFUSE_MPI_LIB_DIRS})
 target_link_libraries(meshfuse::mpi INTERFACE ${mpi_lib_names})
 

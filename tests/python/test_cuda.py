@@ -82,6 +82,7 @@ def test_first_call_of_a_block_never_waits(no_waiting):
         fd.add_output(fd.ops.add(x, fd.ops.softmax(y, -1)))
     x, w = torch.randn(2, 8, 64, device="cuda"), torch.randn(64, 64, device="cuda")
     (out,) = fd.execute([x, w])
+    torch.cuda.set_sync_debug_mode("default")
     y = functional.gelu(functional.linear(functional.layer_norm(x, [64]), w))
     torch.testing.assert_close(out, x + torch.softmax(y, -1), rtol=1e-4, atol=1e-4)
 

@@ -155,7 +155,7 @@ def test_from_pytorch_can_reject_cpu(monkeypatch):
     with FusionDefinition() as fd:
         fd.from_pytorch(torch.tensor(1.0))
         with pytest.raises(ValueError, match="Found unsupported device cpu"):
-            fd.from_pytorch(torch.ones(2))
+            fd.from_pytorch(torch.ones(2, device="cpu"))
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_devices_mixed(meta):
     fd = sharded_matmul(ramp(4, 6), ramp(6, 8), matmul_cut((4, 6), (6, 8), "n"), 1)
     with pytest.raises(meshfuse.Error, match="Inputs are not all on the same device") as caught:
         fd.execute(inputs)
-    assert "meta" in str(caught.value) and "cpu" in str(caught.value)
+    assert "meta" in str(caught.value) and ramp(1).device.type in str(caught.value)
     assert fd.execute([ramp(4, 6), ramp(6, 8)])[0].shape == (4, 8)
 
 

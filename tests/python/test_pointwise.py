@@ -55,9 +55,9 @@ def logical_right_shift(a, b):
     dtype = torch.result_type(a, b)
     torch.bitwise_right_shift(a, b)  # refuses what is no integer
     unsigned = np.uint32 if dtype == torch.int32 else np.uint64
-    bits = [t.to(dtype).numpy().view(unsigned) for t in (a, b)]
+    bits = [t.to("cpu", dtype).numpy().view(unsigned) for t in (a, b)]
     shifted = np.asarray(bits[0] >> bits[1]).view(np.int32 if dtype == torch.int32 else np.int64)
-    return torch.from_numpy(shifted.copy())
+    return torch.from_numpy(shifted.copy()).to(torch.get_default_device())
 
 
 def nextafter(a, b):

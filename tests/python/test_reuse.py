@@ -148,10 +148,11 @@ def layer_bits():
         first = sim.run(fd, [x, w, v])[0]
         assert torch.equal(first, sim.run(fd, [x, w, v])[0])
         for r in range(3):
-            digest.update(sim.local(device=r).numpy().tobytes())
+            digest.update(sim.local(device=r).cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
+@pytest.mark.cpu_only("the other process computes on the CPU")
 def test_same_bits_in_one_process_and_in_two():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

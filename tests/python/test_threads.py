@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
 import torch
 from programs import matmul_cut, ramp, sharded_matmul
 
@@ -66,6 +67,7 @@ def test_simulated_mesh_beside_a_mesh_of_one():
     in_threads(simulated(3, 2), on_a_mesh_of_one(5))
 
 
+@pytest.mark.cpu_only("the default device of torch is each thread's own")
 def test_one_definition_in_two_threads():
     w = ramp(6, 8)
     fd = sharded_matmul(ramp(3, 6), w, matmul_cut((3, 6), (6, 8), "n"), 1, symbolic=True)
@@ -140,6 +142,7 @@ def test_first_execution_of_a_class_in_two_threads():
     assert len(fd.w.get_loop_domain()) == 3
 
 
+@pytest.mark.cpu_only("the host does not wait for other devices")
 def test_execution_gives_the_interpreter_away():
     """Another thread goes on while a product is computed."""
     x, w = torch.randn(256, 512), torch.randn(512, 512)

@@ -40,7 +40,7 @@ at::Tensor copyTo(const at::Tensor& t, const Layout& layout, at::ScalarType type
   return out;
 }
 
-/// Brings a result to the wanted sizes, layout and type.
+/// Brings a result to the wanted sizes, type and, unless the step leaves it open, layout.
 void conform(at::Tensor& t, const Layout& want, DataType type, const Step& step,
              ExecutionStats& stats) {
   if (t.sizes() != c10::IntArrayRef(want.sizes)) {
@@ -50,7 +50,7 @@ void conform(at::Tensor& t, const Layout& want, DataType type, const Step& step,
     t = t.reshape(want.sizes);
   }
   const at::ScalarType scalar_type = toScalarType(type);
-  if (needsRelayout(t, want)) {
+  if (!step.any_layout && needsRelayout(t, want)) {
     ++stats.relayouts;
     t = copyTo(t, want, scalar_type);
   } else if (t.scalar_type() != scalar_type) {

@@ -19,6 +19,7 @@ struct CastOp final : PointwiseOp {
     return PointwiseOp::factors(call);
   }
   DataType dtype(const OpCall& call) const override { return call.type(1); }
+  bool isCast() const override { return true; }
   Scalar onScalars(const OpCall& call) const override {
     return call.fusion().scalars().cast(call.scalar(0), call.type(1));
   }

@@ -19,15 +19,6 @@ bool isStaticOne(const TensorView* tv, int64_t axis_from_end) {
   return id->isBroadcast() && !id->expandedExtent();
 }
 
-bool isRowMajor(const Layout& layout) {
-  int64_t expected = 1;
-  for (size_t i = layout.sizes.size(); i-- > 0;) {
-    if (layout.sizes[i] > 1 && layout.strides[i] != expected) return false;
-    expected *= layout.sizes[i];
-  }
-  return true;
-}
-
 }  // namespace
 
 OpInfo MatmulOp::info() const {
@@ -57,7 +48,7 @@ FactorMap MatmulOp::factors(const OpCall& call) const {
 }
 
 at::Tensor matmulInLayout(const at::Tensor& a, const at::Tensor& b, const Layout& want) {
-  if (a.dim() < 2 || b.dim() < 2 || isRowMajor(want)) {
+  if (a.dim() < 2 || b.dim() < 2 || want.isRowMajor()) {
     // What matmul would call, without the way through its own dispatch.
     return a.dim() == 2 && b.dim() == 2 ? at::mm(a, b) : at::matmul(a, b);
   }

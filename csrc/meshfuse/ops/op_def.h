@@ -60,6 +60,15 @@ struct OpInfo {
 struct Layout {
   std::vector<int64_t> sizes, strides;
   bool operator==(const Layout&) const = default;
+  /// Whether the last axis is innermost and nothing lies between the elements.
+  bool isRowMajor() const {
+    int64_t expected = 1;
+    for (size_t i = sizes.size(); i-- > 0;) {
+      if (sizes[i] > 1 && strides[i] != expected) return false;
+      expected *= sizes[i];
+    }
+    return true;
+  }
 };
 
 /// A call of an op, at definition (symbolic) and at evaluation (values known).
@@ -111,6 +120,8 @@ class OpCall {
   /// Layout that result `i` must have on this device. An op may compute straight into it.
   const Layout& want(size_t i) const { return *want_[i]; }
   DataType resultType(size_t i) const { return result_types_[i]; }
+  /// Whether 16-bit operands are not to be widened, since the result is cast back to their type.
+  bool isNarrow() const { return narrow_; }
 
   /// Looks up the scalars of argument `param`; false when a value is not known (yet).
   bool bindScalar(size_t param, const std::function<std::optional<ScalarValue>(Scalar)>& lookup);
@@ -133,6 +144,7 @@ class OpCall {
   std::vector<std::vector<int64_t>> integers_;
   std::shared_ptr<const Places> places_;
   int8_t device_type_ = 0, device_index_ = -1;
+  bool narrow_ = false;
   SmallVector<const Layout*, 1> want_;  // in the plan
   SmallVector<DataType, 8> result_types_;
 };
@@ -190,6 +202,11 @@ struct OpDef {
   virtual bool isPointwise() const { return false; }
   /// The result is the operand; with another division over the mesh it is a communication.
   virtual bool isIdentity() const { return false; }
+  /// The result is the operand in another data type.
+  virtual bool isCast() const { return false; }
+  /// Of two 16-bit tensors, torch's op computes in Float and rounds the result once; evaluate()
+  /// then leaves them as they are where the call is narrow.
+  virtual bool roundsOnce() const { return false; }
   /// For ops that add an operand to a sum of products: the operation without that operand, and the
   /// finished result made from it; empty for other ops.
   virtual std::vector<TensorView*> withoutAddends(const OpCall& call) const;

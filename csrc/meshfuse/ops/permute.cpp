@@ -3,6 +3,7 @@
 #include <meshfuse/ops/op_def.h>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
 
 namespace meshfuse {
 namespace {
@@ -66,7 +67,12 @@ struct StrideOrderOp final : OpDef {
   void finish(const OpCall& call, std::span<TensorView* const> outputs) const override {
     outputs[0]->setStrideOrder(call.ints(1), "stride_order");
   }
-  void evaluate(const OpCall&, const Operands& io) const override { io.out() = io[0]; }
+  void evaluate(const OpCall& call, const Operands& io) const override {
+    const Layout& want = call.want(0);
+    const bool there = io[0].strides() == c10::IntArrayRef(want.strides);
+    io.out() =
+        there ? io[0] : at::empty_strided(want.sizes, want.strides, io[0].options()).copy_(io[0]);
+  }
 };
 MESHFUSE_REGISTER_OP(StrideOrderOp);
 

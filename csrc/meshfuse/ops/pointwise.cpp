@@ -6,6 +6,7 @@
 #include <meshfuse/ops/torch_types.h>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 
 namespace meshfuse {
 namespace {
@@ -61,7 +62,12 @@ struct BinaryOp final : PointwiseOp {
     const auto op = scalarOpFromName(row.name);
     return op ? pool.binary(*op, call.scalar(0), call.scalar(1)) : Scalar{};
   }
+  bool roundsOnce() const override { return row.rounds_once; }
   void evaluate(const OpCall& call, const Operands& io) const override {
+    if (call.isNarrow()) {
+      io.out() = row.compute(io[0], io[1]);
+      return;
+    }
     const bool two = call.isTensor(0) && call.isTensor(1);
     const Tensor lhs = operand(call, 0, io[0]), rhs = operand(call, 1, io[two ? 1 : 0]);
     if (row.divides) checkDivisor(call, lhs, rhs);
@@ -71,7 +77,10 @@ struct BinaryOp final : PointwiseOp {
 
  private:
   Tensor operand(const OpCall& call, size_t param, const Tensor& tensor) const {
-    return call.isTensor(param) ? widened(tensor, row.rule) : wrappedNumber(call.value(param));
+    if (call.isTensor(param)) return widened(tensor, row.rule);
+    const ScalarValue& number = call.value(param);
+    return row.one_device && !tensor.is_cpu() ? wrappedNumber(number, tensor.device())
+                                              : wrappedNumber(number);
   }
 };
 
@@ -196,7 +205,10 @@ bool registerBinary(std::span<const BinaryRow> rows) {
 
 Tensor operandAs(const OpCall& call, const Operands& operands, size_t param, DataType type) {
   const at::ScalarType to = toScalarType(type);
-  if (!call.isTensor(param)) return wrappedNumber(call.value(param)).to(to);
+  if (!call.isTensor(param)) {
+    const auto options = operands[0].options().dtype(to);
+    return at::full({}, toAtScalar(call.value(param)), options);
+  }
   size_t place = 0;
   for (size_t i = 0; i < param; ++i) place += call.isTensor(i) ? 1 : 0;
   return operands[place].to(to);

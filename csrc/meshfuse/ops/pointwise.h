@@ -59,7 +59,9 @@ struct BinaryRow {
   Accepts accepts = Accepts::Any;
   /// Value on scalars alone; by default the scalar op of the same name, if there is one.
   Scalar (*scalars)(ScalarPool&, Scalar, Scalar) = nullptr;
-  bool divides = false;  // integers by the operand on the right, which must not be 0
+  bool divides = false;      // integers by the operand on the right, which must not be 0
+  bool rounds_once = false;  // OpDef::roundsOnce
+  bool one_device = false;   // torch's op takes no number of the CPU beside other devices' tensors
 };
 
 /// Register one op per row; the rows must live as long as the process. Return true.

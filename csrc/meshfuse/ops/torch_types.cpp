@@ -4,6 +4,7 @@
 #include <meshfuse/ops/torch_types.h>
 
 #include <ATen/ScalarOps.h>
+#include <ATen/ops/full.h>
 
 namespace meshfuse {
 
@@ -90,6 +91,13 @@ at::Scalar toAtScalar(const ScalarValue& value) {
 
 at::Tensor wrappedNumber(const ScalarValue& value) {
   at::Tensor t = c10::scalar_to_tensor(toAtScalar(value));
+  t.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return t;
+}
+
+at::Tensor wrappedNumber(const ScalarValue& value, c10::Device device) {
+  const at::Scalar number = toAtScalar(value);  // filled in there: a copy would wait for the device
+  at::Tensor t = at::full({}, number, at::dtype(number.type()).device(device));
   t.unsafeGetTensorImpl()->set_wrapped_number(true);
   return t;
 }

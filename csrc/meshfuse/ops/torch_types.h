@@ -14,5 +14,7 @@ DataType toDataType(at::ScalarType type);
 at::Scalar toAtScalar(const ScalarValue& value);
 /// A 0-dim tensor that takes part in type promotion as a Python number does.
 at::Tensor wrappedNumber(const ScalarValue& value);
+/// The same on another device than the CPU, for operations that want all operands on one.
+at::Tensor wrappedNumber(const ScalarValue& value, c10::Device device);
 
 }  // namespace meshfuse

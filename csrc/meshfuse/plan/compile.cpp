@@ -220,6 +220,11 @@ class PlanBuilder {
       step.call.device_index_ = input_device_->index();
     }
     step.communication = communicationOf(expr);
+    step.any_layout = isReadLocally(expr, step);
+    if (roundsOnceMore(expr)) {
+      step.call.narrow_ = true;
+      step.call.result_types_[0] = expr->input(0)->dtype();
+    }
     const bool may_share =
         expr->op().cachedInfo().is_view && !hasOwnMemory(step.communication.get());
     for (const TensorView* out : expr->outputs()) {
@@ -227,6 +232,34 @@ class PlanBuilder {
     }
     bindScalars(step);
     plan_->steps.push_back(std::move(step));
+  }
+
+  /// Whether results stay in the program, only local operations read them, and their memory order
+  /// is the logical one. Then it may as well be another: a view costs less than a copy.
+  bool isReadLocally(const Expr* expr, const Step& step) {
+    if (step.communication) return false;
+    for (size_t i = 0; i < expr->outputs().size(); ++i) {
+      const TensorView* out = expr->output(i);
+      if (out->isFusionOutput() || !step.call.want(i).isRowMajor()) return false;
+      for (const Expr* reader : out->uses()) {
+        if (getCommunicationInfo(reader)) return false;
+      }
+    }
+    return true;
+  }
+
+  /// Whether a result, computed from 16-bit floats and widened, is only cast back to their type.
+  /// torch, which widens each element, then gives the same values in one operation.
+  static bool roundsOnceMore(const Expr* expr) {
+    const TensorView* out = expr->output(0);
+    if (!expr->op().roundsOnce() || out->dtype() != DataType::Float || out->isFusionOutput() ||
+        expr->inputs().size() != 2 || out->uses().size() != 1) {
+      return false;
+    }
+    const DataType type = expr->input(0)->dtype();
+    const Expr* reader = out->uses()[0];
+    return isReducedFloating(type) && expr->input(1)->dtype() == type && reader->op().isCast() &&
+           reader->output(0)->dtype() == type;
   }
 
   /// torch's op knows nothing of the axis that an rfactor keeps, so one device must hold one of it.

@@ -66,8 +66,9 @@ struct Step {
   SmallVector<size_t, 1> drawn;            // parameters whose value is drawn at every execution
   const DeviceMesh* mesh = nullptr;        // devices outside it skip the step
   std::unique_ptr<const CommunicationStep> communication;  // absent: a local operation
-  int32_t awaits = -1;  // the last of the posted communications whose result is first read here
-  bool posted = false;  // a communication that need not end before the next step begins
+  int32_t awaits = -1;      // the last of the posted communications whose result is first read here
+  bool any_layout = false;  // only local operations read the results, in whatever memory order
+  bool posted = false;      // a communication that need not end before the next step begins
   std::string text() const;  // for plan() and messages
 };
 
