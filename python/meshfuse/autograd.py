@@ -12,7 +12,7 @@ from torch.autograd import Function
 
 from .definition import FusionDefinition
 from .exceptions import Error, UnsupportedError
-from .gradient_signature import Signature, backward_name, count_of, signature_of
+from .gradient_signature import Signature, backward_name, count_of, refuse, signature_of
 from .simulation import flat_inputs
 
 __all__ = ["apply"]
@@ -73,12 +73,16 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
             f"{type(fd_forward).__name__}."
         )
     signature = signature_of(fd_forward)
-    signature.check_backward(fd_backward)
-    if any(isinstance(value, list | tuple) for value in inputs):
-        inputs = tuple(flat_inputs(inputs))
-    if not (torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)):
-        return run(fd_forward, inputs)
-    return list(_Apply.apply(signature, fd_forward, fd_backward, *inputs))  # type: ignore[no-untyped-call]
+    try:
+        signature.check_backward(fd_backward)
+        if any(isinstance(value, list | tuple) for value in inputs):
+            inputs = tuple(flat_inputs(inputs))
+        if not (torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)):
+            return run(fd_forward, inputs)
+        return list(_Apply.apply(signature, fd_forward, fd_backward, *inputs))  # type: ignore[no-untyped-call]
+    except Exception as error:  # in a local program, too: other ranks wait in the next one
+        signature.report(error, fd_backward)
+        raise
 
 
 class _Apply(Function):
@@ -119,18 +123,22 @@ class _Apply(Function):
         signature, fd_backward = ctx.program
         saved = iter(ctx.saved_tensors)
         inputs = [next(saved) if other is None else other for other in ctx.others]
-        with torch.no_grad():
-            of_outputs = [
-                _in_layout(grad, strides)
-                for grad, strides, differentiable in zip(
-                    grads, ctx.strides, signature.outputs, strict=True
-                )
-                if differentiable
-            ]
-            results = _gradients(signature, fd_backward, of_outputs, inputs)
-            needed = ctx.needs_input_grad[_BEFORE_INPUTS:]
-            results = [g if need else None for g, need in zip(results, needed, strict=True)]
-            _check_shapes(signature, fd_backward, results, inputs)
+        try:
+            with torch.no_grad():
+                of_outputs = [
+                    _in_layout(grad, strides)
+                    for grad, strides, differentiable in zip(
+                        grads, ctx.strides, signature.outputs, strict=True
+                    )
+                    if differentiable
+                ]
+                results = _gradients(signature, fd_backward, of_outputs, inputs)
+                needed = ctx.needs_input_grad[_BEFORE_INPUTS:]
+                results = [g if need else None for g, need in zip(results, needed, strict=True)]
+                _check_shapes(signature, fd_backward, results, inputs)
+        except Exception as error:
+            signature.report(error, fd_backward)
+            raise
         return (
             *[None] * _BEFORE_INPUTS,
             *first_order_only(f"autograd.apply({signature.name}, ...)", results, [*grads, *inputs]),
@@ -155,7 +163,7 @@ def _gradients(
     if results is None or isinstance(results, torch.Tensor):
         results = [results]
     if len(results) != len(inputs):
-        signature.refuse(
+        refuse(
             f"{backward_name(fd_backward)} returned {count_of(len(results), 'gradient')}, but "
             f"{signature.name} has {count_of(len(inputs), 'input')}. Return a "
             "gradient or None for each of them.",
@@ -175,11 +183,11 @@ def _check_shapes(
         name = backward_name(fd_backward)
         what = f"the gradient of input {position} of {signature.name}"
         if not isinstance(grad, torch.Tensor):
-            signature.refuse(
+            refuse(
                 f"{what} that {name} returned is a {type(grad).__name__}. Return a tensor or None.",
             )
         if grad.shape != value.shape:
-            signature.refuse(
+            refuse(
                 f"{what} that {name} returned has local shape {list(grad.shape)}, but the input "
                 f"has {list(value.shape)}. Sum over what was broadcast, and divide the gradient "
                 "over the mesh as the input is.",

@@ -48,7 +48,7 @@ def _without_options(execute: _Method) -> _Method:
         try:
             return self._run(inputs)
         except Exception as error:
-            failure.mark_told(error)
+            failure.mark_told(error, self._cache)
             failure.report(error, "executing a fusion", self._cache, self._script_for(inputs))
             raise
 

@@ -83,7 +83,7 @@ def run(
         if device is not None and not any(isinstance(x, torch.Tensor) for x in inputs):
             results = [result.to(device) for result in results]
     except Exception as error:
-        failure.mark_told(error)
+        failure.mark_told(error, cache)
         raise
     return results
 

@@ -55,11 +55,28 @@ def report(
         _C.report_refusal(reason)
     else:
         cache.refuse(reason)
+    mark_told(error, cache)
 
 
-def mark_told(error: Exception) -> None:
-    """Mark an exception of a program's ``run``, which tells the other ranks by itself."""
-    error._meshfuse_told = True  # type: ignore[attr-defined]
+def mark_told(error: Exception, cache: FusionExecutorCache | None) -> None:
+    """Mark an exception that ``run`` or ``refuse`` of a program told the other ranks of.
+
+    Of a program without communication nobody was told.
+    """
+    if cache is None or communicates(cache):
+        error._meshfuse_told = True  # type: ignore[attr-defined]
+
+
+def communicates(cache: FusionExecutorCache) -> bool:
+    """Return whether this rank sends messages in a program; if it is wrong, True."""
+    if not _watching:
+        return False
+    try:
+        rank = _C.communicator().rank()
+        found = _C.explain(cache.fusion(), [])["communications"]
+    except Exception:  # also because the number of bytes depends on open sizes
+        return True
+    return any(rank in team for communication in found for team in communication["teams"])
 
 
 def _watch() -> None:

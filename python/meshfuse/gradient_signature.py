@@ -49,14 +49,25 @@ class Signature:
         self.writes = any(hidden)
         self._fits: Any = lambda: None  # the backward definition that was checked last
 
-    def refuse(self, fact: str) -> NoReturn:
-        """Raise, and keep other ranks from waiting for this one."""
-        error = Error(f"autograd.apply: {fact}")
-        failure.report(error, "computing gradients", self._executor)
-        raise error
+    def report(self, error: Exception, backward: Any) -> None:
+        """Keep other ranks from waiting for this one, which gives up the execution.
+
+        Those of the first program that communicates are told; all, where the forward program is on
+        a mesh but local, and a function knows what is communicated.
+        """
+        doing = "computing gradients"
+        caches = [self._executor]
+        if isinstance(backward, FusionDefinition):
+            caches.append(backward._executor())
+        cache = next((cache for cache in caches if failure.communicates(cache)), None)
+        tensors = self._executor.fusion().tensors()
+        if cache is None and (len(caches) == 2 or not any(tv.has_device_mesh() for tv in tensors)):
+            failure.log_once(error, doing)
+        else:
+            failure.report(error, doing, cache)
 
     def check_backward(self, backward: Any) -> None:
-        """Raise unless ``backward`` can give the gradients; tell other ranks, too.
+        """Raise unless ``backward`` can give the gradients.
 
         Raises:
             meshfuse.Error: a definition has a wrong number of inputs or outputs.
@@ -76,7 +87,7 @@ class Signature:
         given = len(fusion.inputs())
         grads, inputs = sum(self.outputs), len(self.inputs)
         if given != grads + inputs:
-            self.refuse(
+            refuse(
                 f"{name} has {count_of(given, 'input')}, but it is given {grads + inputs} values: "
                 f"gradients of the {count_of(grads, 'tensor output')} of floating type of "
                 f"{self.name}, then its {count_of(inputs, 'input')}. Define inputs for all of "
@@ -85,13 +96,18 @@ class Signature:
         returned, wanted = fusion.hidden_outputs().count(False), sum(self.inputs)
         if returned != wanted:
             positions = ", ".join(str(i) for i, has in enumerate(self.inputs) if has) or "none"
-            self.refuse(
+            refuse(
                 f"{name} has {count_of(returned, 'output')}, but {self.name} has "
                 f"{count_of(wanted, 'tensor input')} of floating type (positions: {positions}). "
                 "Add their gradients as outputs, in this order, or pass a function that returns "
                 "None for some of them."
             )
         self._fits = weakref.ref(backward)
+
+
+def refuse(fact: str) -> NoReturn:
+    """Raise ``Error``."""
+    raise Error(f"autograd.apply: {fact}")
 
 
 def count_of(number: int, what: str) -> str:

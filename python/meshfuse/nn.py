@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import torch
 from torch.nn import Module, Parameter, init
 
-from . import failure
 from ._C import Communicator, DeviceMesh, ParallelType
 from .autograd import refuse_transforms
 from .exceptions import Error
@@ -153,7 +152,7 @@ class _ParallelLinear(Module):
         return self.__dict__ | {"_programs": {}}
 
     def _part(self, whole: torch.Tensor, axis: int) -> torch.Tensor:
-        return whole.chunk(len(self._devices), axis)[self._place] if whole.numel() else whole
+        return whole.chunk(len(self._devices), axis)[self._place]
 
     def _check_features(self) -> None:
         name, ways = type(self).__name__, len(self._devices)
@@ -384,5 +383,5 @@ def _autocast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _told(text: str, programs: LinearPrograms) -> Error:
     """Return an error that the other ranks have been told of, lest they wait for this one."""
     error = Error(text)
-    failure.report(error, "calling a layer", programs.forward(False)._executor())
+    programs.report(error)
     return error

@@ -156,6 +156,30 @@ COMMUNICATING_ENDS = {
         None,
         ["PeerError: execute: rank 1 waits in a barrier, and rank 0 waits for it in execute"],
     ),
+    "a function of autograd that raises on rank 1, which goes on": (
+        """
+with FusionDefinition() as local:
+    t = local.define_tensor([-1])
+    t.set_device_mesh(mesh)
+    local.add_output(local.ops.neg(t))
+
+
+def backward(grad, t):
+    if rank == 1:
+        raise KeyError("out of paper")
+    run()
+    return -grad
+
+
+(y,) = meshfuse.autograd.apply(local, backward, torch.ones(2, requires_grad=True))
+try:
+    y.sum().backward()
+except KeyError:
+    time.sleep(60)
+""",
+        None,
+        ["PeerError: execute: rank 1 gave up", "KeyError: 'out of paper'"],
+    ),
     "an interrupt of rank 0 while it waits": (
         """
 if rank == 0:
