@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.amp.autocast_mode import is_autocast_available
 from torch.autograd import Function
 
 from .definition import FusionDefinition
@@ -196,6 +197,8 @@ def _check_shapes(
 
 def run(fd: FusionDefinition, inputs: Sequence[Any]) -> list[torch.Tensor]:
     """Execute with the types that the definition declares, also where autocast is on."""
+    if not torch._C._is_any_autocast_enabled():
+        return fd.execute(inputs)
     with without_autocast(inputs):
         return fd.execute(inputs)
 
@@ -208,10 +211,15 @@ def without_autocast(values: Sequence[Any]) -> contextlib.AbstractContextManager
     for value in values:
         if isinstance(value, torch.Tensor):
             kind = value.device.type
-            if torch.is_autocast_enabled(kind):
+            if autocast_enabled(kind):
                 return torch.autocast(kind, enabled=False)
             break
     return _NOTHING
+
+
+def autocast_enabled(kind: str) -> bool:
+    """Return whether autocast is on for a type of devices; not all have it."""
+    return is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def refuse_transforms(what: str) -> None:

@@ -30,8 +30,12 @@ _known_meshes: weakref.WeakKeyDictionary[Any, DeviceMesh] = weakref.WeakKeyDicti
 REDUCE_OPS = ("sum", "avg", "product", "max", "min", "band", "bor", "bxor")
 
 
-def mesh_of(device_mesh: Any) -> DeviceMesh:
+def mesh_of(device_mesh: Any, caller: str = "from_placements") -> DeviceMesh:
     """Return the mesh with the devices and the names of a mesh of torch.
+
+    Args:
+        device_mesh: A mesh of torch, or one of meshfuse, which is returned.
+        caller: What messages begin with.
 
     Raises:
         meshfuse.Error: it has more than three dims.
@@ -41,19 +45,19 @@ def mesh_of(device_mesh: Any) -> DeviceMesh:
         return device_mesh
     if not hasattr(device_mesh, "mesh_dim_names"):
         raise TypeError(
-            "from_placements: expected a DeviceMesh of torch.distributed or of meshfuse, but got "
+            f"{caller}: expected a DeviceMesh of torch.distributed or of meshfuse, but got "
             f"{type(device_mesh).__name__}"
         )
     if device_mesh not in _known_meshes:
-        _known_meshes[device_mesh] = _read_mesh(device_mesh)
+        _known_meshes[device_mesh] = _read_mesh(device_mesh, caller)
     return _known_meshes[device_mesh]
 
 
-def _read_mesh(device_mesh: Any) -> DeviceMesh:
+def _read_mesh(device_mesh: Any, caller: str) -> DeviceMesh:
     devices = device_mesh.mesh
     if devices.dim() > 3:
         raise Error(
-            f"from_placements: {device_mesh} has {devices.dim()} dims, but a mesh has at most 3: "
+            f"{caller}: {device_mesh} has {devices.dim()} dims, but a mesh has at most 3: "
             "mesh_z, mesh_y and mesh_x. Flatten dims that divide no tensor by themselves."
         )
     names = device_mesh.mesh_dim_names or ()

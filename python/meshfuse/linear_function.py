@@ -52,7 +52,10 @@ class LinearPrograms:
         return fd
 
     def report(self, error: Exception) -> None:
-        """Keep the other devices of the layer from waiting for this one."""
+        """Keep the other devices of the layer from waiting for this one.
+
+        Where the program that failed is local they wait in the next that is not.
+        """
         shared = (
             self.backward((True, False, False))
             if self._layout.columns and not self._layout.whole  # the forward program is local
@@ -75,16 +78,9 @@ class LinearPrograms:
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         inputs = [_rows(x), weight] if bias is None else [_rows(x), weight, bias]
-        (y,) = self._run(self.forward(bias is not None), inputs)
+        (y,) = run(self.forward(bias is not None), inputs)
         # Not a view: results of views may not be changed in place where autograd has a Function.
         return y if x.dim() == 2 else _unsafe_view(y, [*x.shape[:-1], self.out_features])
-
-    def _run(self, fd: FusionDefinition, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        try:
-            return run(fd, inputs)
-        except Exception as error:  # in a local program, too: the others wait in the next one
-            self.report(error)
-            raise
 
 
 class _Linear(Function):
@@ -118,7 +114,11 @@ class _Linear(Function):
                 given.append(_rows(x))
             if weight is not None:
                 given.append(weight)
-            found = iter(programs._run(programs.backward(needed), given))
+            try:
+                found = iter(run(programs.backward(needed), given))
+            except Exception as error:
+                programs.report(error)
+                raise
             results: list[torch.Tensor | None] = [next(found) if n else None for n in needed]
             if results[0] is not None:
                 results[0] = results[0].view(ctx.shape)

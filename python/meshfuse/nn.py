@@ -8,17 +8,22 @@ forward and backward pass are fusions that communicate where the division needs 
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.nn import Module, Parameter, init
 
+from . import failure
 from ._C import Communicator, DeviceMesh, ParallelType
-from .autograd import refuse_transforms
+from .autograd import autocast_enabled, refuse_transforms
+from .dtensor_placements import mesh_of
 from .exceptions import Error
 from .linear_function import LinearPrograms
 from .linear_programs import LinearLayout
 from .pytorch_utils import torch_dtype_to_meshfuse_dtype
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh as TorchMesh
 
 __all__ = ["ColumnParallelLinear", "RowParallelLinear"]
 
@@ -37,7 +42,7 @@ class _ParallelLinear(Module):
         in_features: int,
         out_features: int,
         bias: bool,
-        mesh: DeviceMesh | None,
+        mesh: DeviceMesh | TorchMesh | None,
         whole: bool,
         device: torch.device | str | int | None,
         dtype: torch.dtype | None,
@@ -52,15 +57,15 @@ class _ParallelLinear(Module):
         self._check_features()
         ways = len(self._devices)
         rows, columns = (ways, 1) if self._columns else (1, ways)
+        if (dtype or torch.get_default_dtype()) not in _DTYPES:
+            raise Error(
+                f"{name}: parameters of {dtype or torch.get_default_dtype()} are not supported. "
+                f"Give a dtype of {', '.join(str(d) for d in _DTYPES)}."
+            )
         factory: Any = {"device": device, "dtype": dtype}
         sizes = out_features // rows, in_features // columns
         self.weight = Parameter(torch.empty(sizes, **factory))
         self.bias = Parameter(torch.empty(sizes[0], **factory)) if bias else None
-        if self.weight.dtype not in _DTYPES:
-            raise Error(
-                f"{name}: parameters of {self.weight.dtype} are not supported. Give a dtype of "
-                f"{', '.join(str(d) for d in _DTYPES)}."
-            )
         self.reset_parameters()
 
     @property
@@ -124,20 +129,33 @@ class _ParallelLinear(Module):
         Raises:
             meshfuse.Error: the input's last dim or its dtype does not fit.
             meshfuse.PeerError: another rank failed.
+            TypeError: the input is not a tensor.
         """
+        try:
+            return self._checked(input)
+        except Exception as error:  # of a check, too: the other devices do not know of it
+            self._report(error)
+            raise
+
+    def _checked(self, input: torch.Tensor) -> torch.Tensor:
+        if not isinstance(input, torch.Tensor):
+            raise TypeError(
+                f"{type(self).__name__}: the input must be a tensor, but it is a "
+                f"{type(input).__name__}."
+            )
         weight: torch.Tensor = self.weight
         bias: torch.Tensor | None = self.bias
-        kind = input.device.type
-        if torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
+        if torch._C._is_any_autocast_enabled() and autocast_enabled(input.device.type):
+            dtype = torch.get_autocast_dtype(input.device.type)
             input, weight = _autocast(input, dtype), _autocast(weight, dtype)
             bias = None if bias is None else _autocast(bias, dtype)
         refuse_transforms(type(self).__name__)
-        programs = self._programs.get(weight.dtype) or self._prepare(weight.dtype)
+        dtype = weight.dtype
+        programs = self._programs.get(dtype) or self._prepare(dtype)
         if input.dim() == 0 or input.shape[-1] != programs.in_features:
-            self._refuse_size(input, programs)
-        if input.dtype != weight.dtype or (bias is not None and bias.dtype != weight.dtype):
-            self._refuse_dtype(input, weight, bias, programs)
+            self._refuse_size(input, programs.in_features)
+        if input.dtype != dtype or (bias is not None and bias.dtype != dtype):
+            self._refuse_dtype(input, weight, bias)
         return programs.apply(input, weight, bias)
 
     def extra_repr(self) -> str:
@@ -193,34 +211,38 @@ class _ParallelLinear(Module):
         programs = LinearPrograms(name, layout, torch_dtype_to_meshfuse_dtype(dtype))
         return self._programs.setdefault(dtype, programs)
 
-    def _refuse_size(self, input: torch.Tensor, programs: LinearPrograms) -> NoReturn:
+    def _report(self, error: Exception) -> None:
+        """Keep the other devices of the layer from waiting for this one."""
+        try:
+            programs = next(iter(self._programs.values()), None) or self._prepare(self.weight.dtype)
+        except Error:
+            if len(self._devices) > 1:
+                failure.report(error, "calling a layer")
+            return
+        programs.report(error)
+
+    def _refuse_size(self, input: torch.Tensor, local: int) -> NoReturn:
         ways = len(self._devices)
         want = f"in_features={self.in_features}"
-        if programs.in_features != self.in_features:
-            want += f" / {ways} devices = {programs.in_features}"
-        raise _told(
+        if local != self.in_features:
+            want += f" / {ways} devices = {local}"
+        raise Error(
             f"{type(self).__name__}: the last dim of the input must be {want}, but the input has "
             f"local shape {list(input.shape)}. Give an input with this many features"
             + (
                 ", or make the layer with input_is_parallel=False if every device has all of them."
                 if not self._columns and not self._whole
                 else "."
-            ),
-            programs,
+            )
         )
 
     def _refuse_dtype(
-        self,
-        input: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        programs: LinearPrograms,
+        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> NoReturn:
         of_bias = "" if bias is None else f" and the bias {bias.dtype}"
-        raise _told(
+        raise Error(
             f"{type(self).__name__}: the input is {input.dtype}, but the weight is {weight.dtype}"
-            f"{of_bias}. Convert the input, or the layer by .to(dtype).",
-            programs,
+            f"{of_bias}. Convert the input, or the layer by .to(dtype)."
         )
 
 
@@ -250,7 +272,7 @@ class ColumnParallelLinear(_ParallelLinear):
         out_features: int,
         bias: bool = True,
         *,
-        mesh: DeviceMesh | None = None,
+        mesh: DeviceMesh | TorchMesh | None = None,
         gather_output: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
@@ -261,15 +283,18 @@ class ColumnParallelLinear(_ParallelLinear):
             in_features: Size of the last dim of inputs.
             out_features: Size of the last dim of the unsharded result; divisible by D.
             bias: Whether a bias is added.
-            mesh: The D devices, this rank among them; of a mesh of more dims, the devices along
-                ``mesh_x`` from this rank, the others being replicas. None: all ranks.
+            mesh: The D devices, this rank among them, as a mesh of meshfuse or torch.distributed.
+                Of a mesh of more dims they are those along ``mesh_x`` (torch's last dim) from this
+                rank, and the others are replicas. None: all ranks.
             gather_output: All-gather the result, so that every device has the whole of it.
             device: Where the parameters are.
             dtype: Their type: float64, float32, float16 or bfloat16.
 
         Raises:
-            meshfuse.Error: ``out_features`` is not divisible by D, the rank is not in the mesh, or
-                the ranks are simulated.
+            meshfuse.Error: ``out_features`` is not divisible by D, the rank is not in the mesh,
+                the mesh has devices without a rank, the ranks are simulated, or the type is
+                another.
+            TypeError: ``mesh`` is not a mesh.
         """
         super().__init__(in_features, out_features, bias, mesh, gather_output, device, dtype)
 
@@ -312,7 +337,7 @@ class RowParallelLinear(_ParallelLinear):
         out_features: int,
         bias: bool = True,
         *,
-        mesh: DeviceMesh | None = None,
+        mesh: DeviceMesh | TorchMesh | None = None,
         input_is_parallel: bool = True,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
@@ -331,8 +356,8 @@ class RowParallelLinear(_ParallelLinear):
             dtype: Their type: float64, float32, float16 or bfloat16.
 
         Raises:
-            meshfuse.Error: ``in_features`` is not divisible by D, the rank is not in the mesh, or
-                the ranks are simulated.
+            meshfuse.Error: as for ``ColumnParallelLinear``; ``in_features`` must be divisible.
+            TypeError: ``mesh`` is not a mesh.
         """
         whole = not input_is_parallel
         super().__init__(in_features, out_features, bias, mesh, whole, device, dtype)
@@ -347,17 +372,24 @@ class RowParallelLinear(_ParallelLinear):
         return f"{super().extra_repr()}, input_is_parallel={self.input_is_parallel}"
 
 
-def _row_of(name: str, mesh: DeviceMesh | None) -> tuple[list[int], tuple[str, ...], int]:
+def _row_of(
+    name: str, mesh: DeviceMesh | TorchMesh | None
+) -> tuple[list[int], tuple[str, ...], int]:
     """Return the devices of a layer, the name of their dim if any, and this one's place."""
+    rank, size = _rank(name), Communicator.instance().size()
     if mesh is None:
-        size = Communicator.instance().size()
-        return list(range(size)), (), _rank(name)
+        return list(range(size)), (), rank
+    mesh = mesh_of(mesh, name)
     names = tuple(mesh.names[-1:])
-    rank = _rank(name)
     if rank not in mesh.devices:
         raise Error(
             f"{name}: rank {rank} is not in the mesh {mesh}. Make and call the layer on the ranks "
             "of its mesh only, or give a mesh with this rank."
+        )
+    if max(mesh.devices) >= size:
+        raise Error(
+            f"{name}: the mesh {mesh} needs device {max(mesh.devices)}, but the communicator has "
+            f"{size} devices (0 to {size - 1}). Start more ranks, or use a smaller mesh."
         )
     row = list(mesh.slice_of(rank, ParallelType.mesh_x))
     return row, names, row.index(rank)
@@ -378,10 +410,3 @@ def _autocast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Convert as autocast does for products."""
     eligible = tensor.is_floating_point() and tensor.dtype != torch.float64
     return tensor.to(dtype) if eligible else tensor
-
-
-def _told(text: str, programs: LinearPrograms) -> Error:
-    """Return an error that the other ranks have been told of, lest they wait for this one."""
-    error = Error(text)
-    programs.report(error)
-    return error

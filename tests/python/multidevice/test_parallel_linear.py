@@ -463,6 +463,9 @@ def test_features_that_are_not_divisible(make, what):
     )
 
 
+REFUSED = (meshfuse.Error, TypeError)
+
+
 def wrong_features(x):
     return torch.cat([x, x], -1)
 
@@ -471,13 +474,20 @@ def wrong_dtype(x):
     return x.float()
 
 
+def no_tensor(x):
+    return None
+
+
+every_fault = pytest.mark.parametrize("spoil", [wrong_features, wrong_dtype, no_tensor])
+
+
 @every_kind
-@pytest.mark.parametrize("spoil", [wrong_features, wrong_dtype])
+@every_fault
 def test_input_that_is_wrong_on_all_ranks(kind, spoil):
     pair = Pair(kind, 2 * RANKS, 3 * RANKS)
     x = torch.randn(3, 2 * RANKS).double()
     for _ in range(3):
-        with pytest.raises(meshfuse.Error, match=r"ParallelLinear: the (last dim|input)"):
+        with pytest.raises(REFUSED, match=r"ParallelLinear: the (last dim|input)"):
             pair.layer(spoil(pair.of_input(x)))
         pair.layer.zero_grad()
         pair.whole.zero_grad()
@@ -497,7 +507,7 @@ def fails(mine, error, call):
 
 @several_ranks
 @pytest.mark.parametrize("at_fault", ["first", "last"])
-@pytest.mark.parametrize("spoil", [wrong_features, wrong_dtype])
+@every_fault
 @every_kind
 def test_input_that_is_wrong_on_one_rank(rank, kind, spoil, at_fault):
     """The others raise where they would wait; then all are in step."""
@@ -509,7 +519,7 @@ def test_input_that_is_wrong_on_one_rank(rank, kind, spoil, at_fault):
     for _ in range(3):
         error = fails(
             mine,
-            meshfuse.Error,
+            REFUSED,
             lambda: pair.layer(spoil(part) if mine else part).sum().backward(),
         )
         if not mine:
@@ -522,14 +532,14 @@ def test_input_that_is_wrong_on_one_rank(rank, kind, spoil, at_fault):
 
 
 @several_ranks
-@pytest.mark.parametrize("spoil", [wrong_features, wrong_dtype])
+@every_fault
 def test_model_whose_first_layer_fails_on_one_rank(rank, spoil):
     """That layer communicates nothing in its forward pass; the others hear of it in the next."""
     block_ = Block()
     x = torch.randn(3, 6).double()
     for culprit in (0, RANKS - 1, 0):
         mine = rank == culprit
-        error = fails(mine, meshfuse.Error, lambda mine=mine: block_.model(spoil(x) if mine else x))
+        error = fails(mine, REFUSED, lambda mine=mine: block_.model(spoil(x) if mine else x))
         assert mine or error.rank == culprit
         torch.testing.assert_close(block_.model(x), block_.whole(x))
 
