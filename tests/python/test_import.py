@@ -47,6 +47,7 @@ def test_import_starts_nothing():
         "import meshfuse\n"
         "assert not torch.cuda.is_initialized()\n"
         "assert not meshfuse._C.is_distributed()\n"
+        "assert not {'meshfuse.nn', 'meshfuse.autograd'} & set(sys.modules)\n"
         "links = [os.readlink('/proc/self/fd/' + f) for f in set(os.listdir('/proc/self/fd')) "
         "- before if os.path.exists('/proc/self/fd/' + f)]\n"
         "assert not [l for l in links if 'socket' in l], links\n"
@@ -79,6 +80,14 @@ def test_exit_status(code, status):
     )
     result = run(text)
     assert (result.returncode, result.stderr) == (status, "")
+
+
+def test_modules_for_autograd_come_when_asked_for():
+    code = (
+        "import meshfuse; assert 'nn' in meshfuse.__all__\n"
+        "print(meshfuse.nn.RowParallelLinear(2, 2).mesh, meshfuse.autograd.apply.__module__)\n"
+    )
+    assert run(code).stdout == "DeviceMesh{0} meshfuse.autograd\n"
 
 
 def test_names():
