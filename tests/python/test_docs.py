@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pages: their Python runs, their links lead somewhere, the generated ones are up to date."""
+"""Pages and docstrings: their Python runs, links lead somewhere, generated pages are current."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PACKAGE = ROOT / "python" / "meshfuse"
+MODULES = [p for p in sorted(PACKAGE.rglob("*.py")) if ">>> " in p.read_text()]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -32,6 +37,15 @@ def test_python_of_page_runs(page: Path) -> None:
     namespace: dict[str, object] = {"__name__": page.stem}
     for block in blocks(page):
         exec(compile(block, page, "exec"), namespace)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_examples_of_docstrings(module: Path) -> None:
+    parts = module.relative_to(PACKAGE.parent).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    with torch.device("cpu"):  # as tensors are printed
+        result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0 and result.failed == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
