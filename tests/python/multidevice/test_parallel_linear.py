@@ -105,12 +105,13 @@ def test_types(kind, dtype, atol):
     pair.check(torch.randn(5, 2 * RANKS).to(dtype), atol)
 
 
-@pytest.mark.parametrize("divided", [RANKS, 0])
+@pytest.mark.parametrize("per_device", [1, 0])
 @pytest.mark.parametrize("other", [1, 3, 0])
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @every_kind
-def test_one_feature_or_none(kind, divided, other):
+def test_one_feature_or_none(kind, per_device, other):
     """Sizes of 1 do not broadcast; sums over nothing are 0."""
+    divided = per_device * RANKS
     sizes = (other, divided) if kind.startswith("column") else (divided, other)
     Pair(kind, *sizes).check(torch.randn(3, sizes[0]).double())
 
