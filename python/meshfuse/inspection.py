@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -92,6 +93,42 @@ class Inspection:
                 "explain: suggest=True is not available in this version of meshfuse. Leave it out."
             )
         return explanation.explain(self._executor().fusion(), inputs, sizes)
+
+    def visualize(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        inputs: Iterable[Any] | None = None,
+        sizes: Mapping[Any, int | Sequence[int]] | None = None,
+        profile: FusionProfile | None = None,
+    ) -> str:
+        """Return a page that shows the program in a browser, and write it to ``path`` if given.
+
+        It shows which device holds which elements of every tensor, the order in memory, the splits
+        of the axes, the operations with the communications between them, and the time of each step
+        if there is a profile. It is one HTML file that needs no network.
+
+        Args:
+            path: File to write.
+            inputs: Global tensors for sizes that the program leaves open, as for ``explain``.
+            sizes: Instead: their sizes. Without them a size is drawn that all splits divide.
+            profile: What ``PythonProfiler`` recorded. None: what the last
+                ``execute(profile=True)`` did, if there was one.
+
+        Raises:
+            meshfuse.Error: the passes refuse the program, or sizes do not fit it.
+
+        Example:
+            >>> from meshfuse import FusionDefinition
+            >>> with FusionDefinition() as fd:
+            ...     fd.add_output(fd.ops.relu(fd.define_tensor([4, 6])))
+            >>> fd.visualize().startswith("<!DOCTYPE html>")
+            True
+        """
+        from .pictures import visualize
+
+        definition = cast("FusionDefinition", self)
+        return visualize(definition, path, inputs, sizes, profile or self._profile)
 
     def fusion_ir(self) -> str:
         """Return the program as a listing of operations."""

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""All that a picture of a program shows, as dicts and lists for JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import program_text
+from .._C import Error
+from ..explanation import Explanation, TensorExplanation
+from ..explanation import _sizes_of_inputs as sizes_of_inputs
+from ..profile import FusionProfile
+from ..program_text import Program, Tensor
+from .cells import grid, memory_model
+from .extents import bound_sizes, evaluate, open_sizes, stand_in
+from .graph import Node, make_graph
+from .ownership import Ownership
+from .tree import tree_model
+
+if TYPE_CHECKING:
+    from ..definition import FusionDefinition
+
+_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "index": 8, "u64": 8, "i32": 4}
+_BYTES |= {"u32": 4, "bool": 1, "c64": 8, "c128": 16}
+
+
+@dataclass
+class Picture:
+    """A compiled program with a number for each of its sizes."""
+
+    program: Program
+    explanation: Explanation
+    sizes: dict[str, int]
+    assumed: dict[str, int]  #: sizes that are open, and what was taken for them
+    nodes: list[Node]
+    profile: FusionProfile | None = None
+
+    def ownership(self, tensor: Tensor) -> Ownership:
+        """Return how a tensor of the program is divided."""
+        return Ownership(tensor, lambda text: evaluate(text, self.sizes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the page shows."""
+        facts = {tensor.name: tensor for tensor in self.explanation.tensors}
+        tensors = self.program.tensors()
+        results = {result.split(" -> ")[0] for result in self.program.results}
+        inputs = {statement.names[0] for statement in self.program.inputs()}
+        shown = []
+        for name, tensor in tensors.items():
+            role = "input" if name in inputs else "output" if name in results else ""
+            shown.append(self._tensor(name, tensor, facts.get(name)) | {"role": role})
+        return {
+            "tensors": shown,
+            "nodes": [self._node(node) for node in self.nodes],
+            "devices": sorted({d for tensor in shown for d in tensor["devices"]}),
+            "meshes": self.program.meshes(),
+            "assumed": self.assumed,
+            "communications": len(self.explanation.communications),
+            "bytes": None if self.assumed else self.explanation.bytes,
+            "steps": [] if self.profile is None else _steps(self.profile),
+        }
+
+    def _tensor(self, name: str, tensor: Tensor, fact: TensorExplanation | None) -> dict[str, Any]:
+        own = self.ownership(tensor)
+        partial = own.partial
+        shown = [k for k in range(len(own.dims)) if k not in partial]
+        segments, groups = grid(own)
+        place = {k: i for i, k in enumerate(shown)}
+        itemsize = _BYTES.get(tensor.dtype, 1)
+        return {
+            "name": name,
+            "dtype": tensor.dtype,
+            "shape": [own.shape[k] for k in shown],
+            "extents": [own.axes[own.dims[k]].size for k in shown],
+            "bytes": math.prod(own.shape[k] for k in shown) * itemsize,
+            "itemsize": itemsize,
+            "mesh": tensor.mesh,
+            "devices": list(own.mesh.devices),
+            "coordinates": {str(d): own.mesh.coordinates(d) for d in own.mesh.devices},
+            "on_mesh": {axis: place.get(k) for axis, k in _divided(own).items()},
+            "partial": sorted(f"mesh_{axis}" for axis in partial.values()),
+            "sharding": "" if fact is None else str(fact).partition(": ")[2].partition(" on ")[0],
+            "origin": _origin(fact),
+            "segments": [[[s.start, s.stop, s.gap] for s in segments[k]] for k in shown],
+            "groups": [
+                {"dims": [place[k] for k in group.dims], "places": group.places}
+                for group in groups
+                if not set(group.dims) & partial.keys()
+            ],
+            "memory": memory_model(own, shown),
+            "tree": tree_model(own),
+            "text": str(tensor),
+        }
+
+    def _node(self, node: Node) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "names": list(node.names),
+            "op": node.op,
+            "text": node.text,
+            "operands": node.operands,
+            "output": node.is_output,
+            "layer": node.layer,
+            "order": node.order,
+            "bends": node.bends,
+            "communication": None,
+        }
+        if node.communication is not None:
+            facts = asdict(node.communication)
+            facts["bytes"] = None if self.assumed else facts["bytes"]
+            result["communication"] = facts
+        return result
+
+
+def make_picture(
+    fd: FusionDefinition,
+    inputs: Iterable[Any] | None = None,
+    sizes: Mapping[Any, Any] | None = None,
+    profile: FusionProfile | None = None,
+) -> Picture:
+    """Compile a definition and collect what is to be shown.
+
+    Raises:
+        meshfuse.Error: the passes refuse the program, or sizes do not fit it.
+    """
+    program = program_text.parse(fd.compiled_ir())
+    given: dict[Any, Any] = dict(sizes or {})
+    if inputs is not None:
+        given |= {name: tuple(shape) for name, shape, _ in _given(fd, inputs)}
+    known = bound_sizes(program, {_name(key): value for key, value in given.items()})
+    assumed = {s: stand_in(program) for s in open_sizes(program) if s not in known}
+    try:
+        explanation = fd.explain(sizes=given)
+    except Error:
+        if not assumed:
+            raise
+        explanation = fd.explain(sizes=given | _symbols(assumed, program))
+    return Picture(
+        program, explanation, known | assumed, assumed, make_graph(program, explanation), profile
+    )
+
+
+def _given(fd: FusionDefinition, inputs: Iterable[Any]) -> list[tuple[str, list[int], bool]]:
+    return sizes_of_inputs(fd._executor().fusion(), inputs)
+
+
+def _symbols(assumed: Mapping[str, int], program: Program) -> dict[str, int]:
+    return {s: n for s, n in assumed.items() if s in open_sizes(program)}
+
+
+def _name(key: Any) -> str:
+    return str(getattr(key, "name", key))
+
+
+def _divided(own: Ownership) -> dict[str, int]:
+    """Return for each mesh axis the dim that it divides; of merged ones the first."""
+    found = {}
+    for axis, ref in own.on_mesh.items():
+        for k, dim in enumerate(own.dims):
+            if axis in own.places({dim: 0}) or ref == dim:
+                found[axis] = k
+                break
+    return found
+
+
+def _origin(fact: TensorExplanation | None) -> str:
+    if fact is None or fact.origin is None:
+        return ""
+    if isinstance(fact.origin, str):
+        return f"annotated at {fact.origin}"
+    tensor, factor = fact.origin
+    return f"from {tensor}" + (f" along '{factor}'" if factor else "")
+
+
+def _steps(profile: FusionProfile) -> list[dict[str, Any]]:
+    """Return the steps one after the other; runs follow each other without pauses."""
+    steps, at = [], 0.0
+    for step in profile.kernel_profiles:
+        steps.append(
+            {
+                "name": step.name,
+                "kind": step.scheduler,
+                "start": at,
+                "ms": step.time_ms,
+                "in": step.input_bytes,
+                "out": step.output_bytes,
+                "device": step.device,
+            }
+        )
+        at += step.time_ms
+    return steps

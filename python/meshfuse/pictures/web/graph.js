@@ -1,0 +1,77 @@
+// The program: inputs and operations, operands above their readers, communications marked.
+
+const NODE = { width: 208, height: 44, gapX: 18, gapY: 34, margin: 14 };
+
+function programGraph(nodes, choose) {
+  const orders = nodes.flatMap((n) => [n.order, ...n.bends]);
+  const [left, right] = [Math.min(...orders), Math.max(...orders)];
+  const layers = Math.max(...nodes.map((n) => n.layer)) + 1;
+  const stepX = NODE.width + NODE.gapX, stepY = NODE.height + NODE.gapY;
+  const width = (right - left) * stepX + NODE.width + 2 * NODE.margin;
+  const height = layers * stepY - NODE.gapY + 2 * NODE.margin;
+  const picture = svg("svg", { width, height });
+  const x = (n) => NODE.margin + (n.order - left) * stepX;
+  const y = (n) => NODE.margin + n.layer * stepY;
+  for (const node of nodes) {
+    for (const k of node.operands) {
+      const from = nodes[k];
+      const bends = from.bends.slice(0, node.layer - from.layer - 1);
+      const stops = [...bends.map((order, i) => ({ order, layer: from.layer + 1 + i })), node];
+      let last = from, leave = y(from) + NODE.height;
+      for (const stop of stops) {
+        picture.append(curve(x(last) + NODE.width / 2, leave, x(stop) + NODE.width / 2, y(stop)));
+        last = stop;
+        leave = y(stop) + NODE.height;
+        if (stop !== node) picture.append(curve(x(stop) + NODE.width / 2, y(stop), x(stop) + NODE.width / 2, leave));
+      }
+    }
+  }
+  for (const node of nodes) {
+    const comm = node.communication;
+    const kind = `node ${comm ? "comm" : ""} ${node.op ? "" : "input"} ${node.output ? "output" : ""}`;
+    const group = svg("g", { class: kind, tabindex: 0, role: "button", transform: `translate(${x(node)} ${y(node)})` });
+    group.append(svg("rect", { class: "box", width: NODE.width, height: NODE.height, rx: 6 }));
+    const names = node.names.join(", ");
+    group.append(label(9, 18, clip(`${names} = ${node.op ?? "input"}`, 27)));
+    group.append(label(9, 35, clip(comm ? commText(comm) : shapeOf(node.names[0]), 32), comm ? "soft kind" : "soft"));
+    tip(group, () => nodeTip(node));
+    group.addEventListener("click", () => choose(node.names));
+    group.addEventListener("keydown", (event) => event.key === "Enter" && choose(node.names));
+    picture.append(group);
+  }
+  return picture;
+}
+
+function commText(comm) {
+  const bytes = comm.bytes === null ? "" : `, ${bytesText(comm.bytes)}`;
+  return `${comm.kind} ${comm.mesh_axis}${bytes}`;
+}
+
+function shapeOf(name) {
+  const tensor = MODEL.tensors.find((t) => t.name === name);
+  return tensor ? shardText(tensor) : "scalar";
+}
+
+/** The shape with the mesh axes that divide it: "[4@y, 8@x]", and sums: "of parts over x". */
+function shardText(tensor) {
+  const axes = Object.entries(tensor.on_mesh);
+  const on = (k) => axes.filter(([, dim]) => dim === k).map(([axis]) => `@${axis}`).join("");
+  const parts = tensor.partial.map((axis) => axis.replace("mesh_", "")).join(", ");
+  return `[${tensor.shape.map((n, k) => n + on(k)).join(", ")}]` + (parts ? ` \u03a3 over ${parts}` : "");
+}
+
+function nodeTip(node) {
+  const lines = [`${node.names.join(", ")} = ${node.text}`];
+  for (const name of node.names) lines.push(`${name}: ${shapeOf(name)}`);
+  const comm = node.communication;
+  if (comm) {
+    const axis = comm.mesh_axis + (comm.mesh_axis_name ? ` ('${comm.mesh_axis_name}')` : "");
+    const teams = comm.teams.slice(0, 4).map((team) => `{${team.join(" ")}}`).join(", ");
+    const bytes = comm.bytes === null ? "bytes depend on open sizes" : `${comm.bytes} bytes per device`;
+    lines.push(`${comm.kind} over ${axis}: ${bytes}, among ${teams}`, `because ${comm.reason}`);
+    for (const line of comm.lines) lines.push(`at ${line}`);
+  }
+  const tensor = MODEL.tensors.find((t) => t.name === node.names[0]);
+  if (tensor?.origin) lines.push(`division ${tensor.origin}`);
+  return lines.join("\n");
+}

@@ -1,0 +1,48 @@
+// Steps of a profile: one track per rank, time from left to right.
+
+const TRACK = { height: 34, left: 70, top: 6, axis: 22, width: 1220 };
+const STEP_KINDS = { expr_eval: "computation", communication: "communication", no_op: "view" };
+
+function timeline(steps) {
+  const ranks = [...new Set(steps.map((s) => s.device))].sort((a, b) => a - b);
+  const end = Math.max(...steps.map((s) => s.start + s.ms));
+  const scale = TRACK.width / (end || 1);
+  const height = TRACK.top + ranks.length * TRACK.height + TRACK.axis;
+  const picture = svg("svg", { width: TRACK.left + TRACK.width + 20, height, role: "img", "aria-label": "timeline" });
+  ranks.forEach((rank, r) => picture.append(label(10, TRACK.top + r * TRACK.height + 19, `rank ${rank}`, "soft")));
+  for (const step of steps) {
+    const x = TRACK.left + step.start * scale, y = TRACK.top + ranks.indexOf(step.device) * TRACK.height;
+    const width = Math.max(step.ms * scale, 1.5);
+    const bar = svg("rect", { class: `bar ${step.kind}`, x, y, width, height: TRACK.height - 6, rx: 2 });
+    tip(bar, () => stepTip(step));
+    picture.append(bar);
+    const room = Math.floor((width - 8) / 7.2);
+    if (room > 3) {
+      const text = label(x + 4, y + 18, clip(step.name, room), "inbar");
+      text.style.pointerEvents = "none";
+      picture.append(text);
+    }
+  }
+  for (let k = 0; k <= 4; ++k) {
+    const text = label(TRACK.left + (k * TRACK.width) / 4, height - 5, `${((k * end) / 4).toPrecision(3)} ms`, "soft");
+    text.setAttribute("text-anchor", k === 0 ? "start" : k === 4 ? "end" : "middle");
+    picture.append(text);
+  }
+  const host = make("div");
+  const totals = make("p", "note", Object.entries(STEP_KINDS).map(([kind, name]) => totalText(steps, kind, name)).join(", "));
+  const scroll = make("div", "scroll");
+  scroll.append(picture);
+  host.append(totals, scroll);
+  return host;
+}
+
+function totalText(steps, kind, name) {
+  const own = steps.filter((s) => s.kind === kind);
+  return `${name} ${own.reduce((sum, s) => sum + s.ms, 0).toPrecision(3)} ms in ${own.length} steps`;
+}
+
+function stepTip(step) {
+  const lines = [step.name, `${STEP_KINDS[step.kind]}, ${step.ms.toFixed(4)} ms`];
+  lines.push(`reads ${bytesText(step.in)}, writes ${bytesText(step.out)}`);
+  return lines.join("\n");
+}

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``fd.visualize()``: what the page says of a program, and that a browser shows it."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+import torch
+from programs import X, Y, lay, mlp, mlp_inputs, place, shard
+
+import meshfuse
+from meshfuse import DeviceMesh, FusionDefinition, PythonProfiler
+from meshfuse.pictures.extents import evaluate
+
+BROWSER = os.environ.get("MESHFUSE_BROWSER") or shutil.which("chromium")
+
+
+def model_of(page: str) -> dict:
+    """The picture inside a page."""
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
+    )
+
+
+def tensor_of(model: dict, name: str) -> dict:
+    return next(tensor for tensor in model["tensors"] if tensor["name"] == name)
+
+
+def column_parallel() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([4, 6]), fd.define_tensor([6, 8])
+        fd.add_output(fd.ops.matmul(x, w))
+        place(DeviceMesh(range(2)), x, w)
+        shard(w, -1, 2)
+    return fd
+
+
+def two_axes() -> FusionDefinition:
+    mesh = DeviceMesh(torch.arange(4).view(2, 2), names=("data", "model"))
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([4, 6, 8]), fd.define_tensor([8, 10])
+        fd.add_output(fd.ops.matmul(x, w))
+        lay(x, mesh, [(0, Y), (2, X)])
+        lay(w, mesh, [(0, X)])
+    return fd
+
+
+def profiled() -> tuple[FusionDefinition, meshfuse.FusionProfile]:
+    fd = mlp(DeviceMesh(range(4)), out_seq=True)
+    with meshfuse.simulate(4) as sim, PythonProfiler() as prof:
+        sim.run(fd, mlp_inputs(4))
+    return fd, prof.profile
+
+
+def test_page_is_written_and_needs_no_network(tmp_path):
+    path = tmp_path / "picture.html"
+    text = column_parallel().visualize(path)
+    assert path.read_text(encoding="utf-8") == text
+    assert text.startswith("<!DOCTYPE html>")
+    links = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')\s>]+)", text)
+    assert links == ["data:,"]
+    assert re.findall(r"https?://[^\"\s]+", text) == ["http://www.w3.org/2000/svg"]
+
+
+def test_communications_are_marked_in_the_graph():
+    model = model_of(mlp(DeviceMesh(range(4)), out_seq=True).visualize())
+    assert (model["communications"], model["bytes"]) == (1, 576)
+    (node,) = [n for n in model["nodes"] if n["communication"]]
+    assert (node["names"], node["op"]) == (["T8"], "sum")
+    facts = node["communication"]
+    assert (facts["kind"], facts["mesh_axis"], facts["bytes"]) == ("reduce-scatter", "mesh_x", 576)
+    assert all("programs.py:" in line for line in facts["lines"])
+    operands = {
+        n["names"][0]: [model["nodes"][k]["names"][0] for k in n["operands"]]
+        for n in model["nodes"]
+    }
+    assert sorted(operands["T6"]) == ["T10", "T5"]
+
+
+def test_every_communication_of_two_mesh_axes_has_a_node():
+    mesh = DeviceMesh(torch.arange(4).view(2, 2))
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8, 8])
+        y, z = fd.ops.set(x), fd.ops.set(x)
+        fd.add_output(y)
+        fd.add_output(z)
+        lay(x, mesh, [(0, Y), (1, X)])
+        lay(y, mesh, [(0, X)])
+        lay(z, mesh)
+    model = model_of(fd.visualize())
+    assert model["communications"] == len(fd.explain().communications) > 1
+    assert sum(n["communication"] is not None for n in model["nodes"]) == model["communications"]
+
+
+def test_partial_sums_are_said_to_be_so():
+    fd = two_axes()
+    model = model_of(fd.visualize())
+    partial = [tensor for tensor in model["tensors"] if tensor["partial"]]
+    assert [(t["name"], t["partial"], t["shape"]) for t in partial] == [
+        ("T3", ["mesh_x"], [4, 6, 10])
+    ]
+    assert tensor_of(model, "T0")["on_mesh"] == {"y": 0, "x": 2}
+
+
+def test_open_sizes_are_drawn_with_a_number_that_is_said():
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 6])
+        fd.add_output(fd.ops.matmul(x, w))
+        place(DeviceMesh(range(4)), x, w)
+        shard(x, 1, 4)
+        shard(w, 0, 4)
+    model = model_of(fd.visualize())
+    assert model["assumed"]["T0.1"] % 4 == 0 and model["bytes"] is None
+    assert all(c["communication"]["bytes"] is None for c in model["nodes"] if c["communication"])
+    model = model_of(fd.visualize(inputs=[torch.empty(5, 8, device="meta"), torch.empty(8, 6)]))
+    assert (model["assumed"], tensor_of(model, "T0")["shape"]) == ({}, [5, 8])
+    assert model["bytes"] == fd.explain(sizes={"T0": (5, 8)}).bytes
+    with pytest.raises(meshfuse.Error, match="sizes names 'T9', which is no tensor input"):
+        fd.visualize(sizes={"T9": (1, 2)})
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_large_tensors_have_few_cells(inner):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([1 << 20, 4096])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(8)), x)
+        shard(x, 0, 8, inner=inner)
+    page = fd.visualize()
+    assert len(page) < 100_000
+    rows, columns = tensor_of(model_of(page), "T0")["segments"]
+    assert columns == [[0, 4096, False]]
+    if inner:
+        assert rows[:2] == [[0, 1, False], [1, 2, False]]
+        assert [row for row in rows if row[2]] == [[rows[-2][0], (1 << 20) - 1, True]]
+    else:
+        assert rows == [[k << 17, (k + 1) << 17, False] for k in range(8)]
+
+
+def test_segments_cover_axes_and_have_one_owner_each():
+    """Blocks of axes too long for single elements, also uneven ones and blocks of blocks."""
+    from meshfuse.pictures.cells import grid
+    from meshfuse.pictures.ownership import Ownership
+    from meshfuse.program_text import parse
+
+    with FusionDefinition(uneven=True) as fd:
+        x, y = fd.define_tensor([103, 48]), fd.define_tensor([96])
+        fd.add_output(fd.ops.relu(x))
+        fd.add_output(fd.ops.relu(y))
+        place(DeviceMesh(range(4)), x, y)
+        shard(x, 0, 4)
+        y.split(0, 3, False)
+        shard(y, 1, 4)
+    for name in ("T0", "T1"):
+        own = Ownership(parse(fd.compiled_ir()).tensors()[name], int)
+        segments, _ = grid(own)
+        for k, line in enumerate(segments):
+            covered = [
+                i
+                for start, stop, _ in ((s.start, s.stop, s.gap) for s in line)
+                for i in range(start, stop)
+            ]
+            assert covered == list(range(own.shape[k]))
+            for segment in line:
+                places = [own.places({own.dims[k]: i}) for i in range(segment.start, segment.stop)]
+                assert all(p == places[0] for p in places)
+
+
+def test_text_cannot_end_the_script():
+    mesh = DeviceMesh(range(2), names=["</script><b>"])
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4])
+        fd.add_output(fd.ops.relu(x))
+        place(mesh, x)
+    page = fd.visualize()
+    assert page.count("</script>") == 2 and "<b>" not in page
+    assert '"</script><b>"' in tensor_of(model_of(page), "T0")["mesh"]
+
+
+def test_steps_of_a_profile():
+    fd, profile = profiled()
+    steps = model_of(fd.visualize(profile=profile))["steps"]
+    assert [step["name"] for step in steps] == [s.name for s in profile.kernel_profiles]
+    for before, after in itertools.pairwise(steps):
+        assert before["start"] + before["ms"] <= after["start"] + 1e-9
+    single = column_parallel()
+    assert model_of(single.visualize())["steps"] == []
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.define_tensor([4])))
+    fd.execute([torch.ones(4)], profile=True)
+    assert len(model_of(fd.visualize())["steps"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("T0.0", 10),
+        ("(ceilDiv(T0.0, 4))", 3),
+        ("(add(mul(T0.0, 2), neg(3)))", 17),
+        ("(max(floorDiv(T0.0, 3:index), mod(T0.0, 4)))", 3),
+        ("(add(cast(s0, index), 1))", 6),
+    ],
+)
+def test_size_expressions(text, value):
+    assert evaluate(text, {"T0.0": 10, "s0": 5}) == value
+
+
+# ---- in a browser
+
+PROBE = """<script>
+addEventListener("load", () => {
+  const box = (e) => {
+    const b = e.getBoundingClientRect();
+    return [b.left, b.top, b.width, b.height];
+  };
+  const all = (query) => [...document.querySelectorAll(query)].map(box);
+  const wide = (e) => e.scrollWidth > e.clientWidth + 1;
+  const overflow = [...document.querySelectorAll("td.cell, .strip .cell")].filter(wide).length;
+  const texts = [...document.querySelectorAll("svg g.node")].filter((g) => {
+    const right = g.querySelector("rect").getBoundingClientRect().right;
+    return [...g.querySelectorAll("text")].some((t) => t.getBoundingClientRect().right > right);
+  }).length;
+  const first = document.querySelector("td.cell");
+  first.dispatchEvent(new MouseEvent("mousemove", { clientX: 10, clientY: 10 }));
+  const tipText = document.getElementById("tip").textContent;
+  const report = { summary: all("#summary, #legend li"), nodes: all("svg g.node"), tipText,
+    cells: all("td.cell"), memory: all(".strip .cell"),
+    axes: all("svg .box"), bars: all("svg .bar"),
+    comm: all("svg g.comm"), overflow, texts, page: [document.body.scrollWidth, innerWidth] };
+  document.documentElement.dataset.report = JSON.stringify(report);
+});
+</script>"""
+
+needs_browser = pytest.mark.skipif(not BROWSER, reason="no chromium on PATH, nor MESHFUSE_BROWSER")
+
+
+def shown(page: str, folder) -> dict:
+    """What a browser made of a page; it must not complain."""
+    path = folder / "page.html"
+    path.write_text(page.replace("</body>", PROBE + "</body>"), encoding="utf-8")
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,1600"]
+    command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--dump-dom"]
+    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120)
+    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return json.loads(html.unescape(re.search(r'data-report="([^"]*)"', done.stdout)[1]))
+
+
+def assert_seen(boxes: list[list[float]], count: int) -> None:
+    assert len(boxes) == count
+    assert all(width > 0 and height > 0 for _, _, width, height in boxes)
+
+
+def assert_apart(boxes: list[list[float]]) -> None:
+    for i, (left, top, width, height) in enumerate(boxes):
+        for l2, t2, w2, h2 in boxes[:i]:
+            across = min(left + width, l2 + w2) - max(left, l2)
+            down = min(top + height, t2 + h2) - max(top, t2)
+            assert across < 1 or down < 1
+
+
+@needs_browser
+@pytest.mark.parametrize("make", [column_parallel, two_axes], ids=lambda f: f.__name__)
+def test_browser_shows_tensors_and_graph(make, tmp_path):
+    fd = make()
+    page = fd.visualize()
+    model, report = model_of(page), shown(page, tmp_path)
+    assert_seen(report["cells"], sum(math.prod(t["shape"]) for t in model["tensors"]))
+    assert_seen(report["nodes"], len(model["nodes"]))
+    assert_apart(report["nodes"])
+    assert_apart(report["cells"])
+    assert_apart(report["memory"])
+    assert_seen(report["comm"], model["communications"])
+    assert (report["overflow"], report["texts"]) == (0, 0)
+    assert report["page"][0] <= report["page"][1]
+    assert "T0[0, 0" in report["tipText"] and "bytes" not in report["tipText"].splitlines()[0]
+    assert report["memory"] and report["axes"] and not report["bars"]
+
+
+@needs_browser
+def test_browser_shows_a_profile(tmp_path):
+    fd, profile = profiled()
+    report = shown(fd.visualize(profile=profile), tmp_path)
+    assert_seen(report["bars"], len(profile.kernel_profiles))
+    assert (report["overflow"], report["texts"]) == (0, 0)
