@@ -130,6 +130,40 @@ class Inspection:
         definition = cast("FusionDefinition", self)
         return visualize(definition, path, inputs, sizes, profile or self._profile)
 
+    def to_dot(
+        self,
+        *,
+        inputs: Iterable[Any] | None = None,
+        sizes: Mapping[Any, int | Sequence[int]] | None = None,
+    ) -> str:
+        """Return the compiled program as a graph for Graphviz, its communications filled boxes.
+
+        Args:
+            inputs: Global tensors for sizes that the program leaves open, as for ``explain``.
+            sizes: Instead: their sizes.
+
+        Example:
+            >>> from meshfuse import FusionDefinition
+            >>> with FusionDefinition() as fd:
+            ...     fd.add_output(fd.ops.relu(fd.define_tensor([4, 6])))
+            >>> "n0 -> n1;" in fd.to_dot()
+            True
+        """
+        from .pictures import to_dot
+
+        return to_dot(cast("FusionDefinition", self), inputs, sizes)
+
+    def _repr_html_(self) -> str | None:
+        """Return the page of ``visualize`` for notebooks; None where the program has none."""
+        if self._lifecycle.phase is not Phase.CLOSED:
+            return None
+        from .pictures import notebook
+
+        try:
+            return notebook(cast("FusionDefinition", self), self._profile)
+        except (Error, NotImplementedError):  # repr() is shown instead
+            return None
+
     def fusion_ir(self) -> str:
         """Return the program as a listing of operations."""
         return self._defined().print_math(False)

@@ -7,19 +7,23 @@ for Graphviz.
 
 from __future__ import annotations
 
+import html
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..profile import FusionProfile
+from .dot import dot_text
 from .model import make_picture
 from .page import page
+from .terminal import terminal_text
 
 if TYPE_CHECKING:
     from ..definition import FusionDefinition
 
-__all__ = ["visualize"]
+__all__ = ["notebook", "terminal", "to_dot", "visualize"]
 
 
 def visualize(
@@ -35,3 +39,48 @@ def visualize(
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text
+
+
+def terminal(
+    fd: FusionDefinition,
+    inputs: Iterable[Any] | None = None,
+    sizes: Mapping[Any, Any] | None = None,
+    colour: bool | None = None,
+) -> str:
+    """Return the steps of a program and who holds what of its tensors, as text.
+
+    A cell has the numbers of the devices that hold it; "+" before them says that each holds a term
+    of a sum.
+
+    Args:
+        fd: The definition.
+        inputs: Global tensors for sizes that the program leaves open, as for ``fd.explain``.
+        sizes: Instead: their sizes.
+        colour: Whether devices have colours, which needs ``rich``. None: where stdout is a
+            terminal.
+
+    Example:
+        >>> from meshfuse import FusionDefinition, pictures
+        >>> with FusionDefinition() as fd:
+        ...     fd.add_output(fd.ops.relu(fd.define_tensor([4, 6])))
+        >>> print(pictures.terminal(fd, colour=False).splitlines()[1])
+        T1 = relu(T0)  [4, 6]
+    """
+    wanted = sys.stdout.isatty() if colour is None else colour
+    return terminal_text(make_picture(fd, inputs, sizes).to_dict(), wanted)
+
+
+def to_dot(
+    fd: FusionDefinition,
+    inputs: Iterable[Any] | None = None,
+    sizes: Mapping[Any, Any] | None = None,
+) -> str:
+    """Return a program as a Graphviz graph; see ``FusionDefinition.to_dot``."""
+    return dot_text(make_picture(fd, inputs, sizes).to_dict())
+
+
+def notebook(fd: FusionDefinition, profile: FusionProfile | None = None) -> str:
+    """Return the page in a frame of its own, for a cell of a notebook."""
+    text = html.escape(visualize(fd, profile=profile))
+    style = "width: 100%; height: 640px; border: 1px solid #8888; border-radius: 8px"
+    return f'<iframe title="meshfuse program" srcdoc="{text}" style="{style}"></iframe>'

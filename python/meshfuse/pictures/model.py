@@ -40,7 +40,7 @@ class Picture:
 
     def ownership(self, tensor: Tensor) -> Ownership:
         """Return how a tensor of the program is divided."""
-        return Ownership(tensor, lambda text: evaluate(text, self.sizes))
+        return Ownership(tensor, lambda text: max(evaluate(text, self.sizes), 0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the page shows."""

@@ -109,6 +109,7 @@ function product(lists) {
 }
 
 function ownerGrid(tensor) {
+  if (tensor.shape.includes(0)) return make("p", "note", "no elements");
   const outer = tensor.segments.slice(0, -2);
   const host = make("div", "owners");
   const slices = make("div", "slices");

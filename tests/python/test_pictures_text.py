@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs as text for terminals, graphs for Graphviz, and frames for notebooks."""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from op_examples import REGISTERED, examples_of
+from programs import mlp, place, shard
+
+import meshfuse
+from meshfuse import DeviceMesh, FusionDefinition, pictures
+
+SHAPES_4_6 = """\
+T0 = input  [4@x, 6]
+T1 = relu(T0)  [4@x, 6]
+
+T0: f32[4@x, 6] mesh(x=2)
+      0   1   2   3   4   5
+  0   0   0   0   0   0   0
+  1   0   0   0   0   0   0
+  2   1   1   1   1   1   1
+  3   1   1   1   1   1   1
+"""
+
+
+def relu() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(2)), x)
+        shard(x, 0, 2)
+    return fd
+
+
+def test_terminal_without_colours():
+    text = pictures.terminal(relu(), colour=False)
+    assert text.startswith(SHAPES_4_6)
+
+
+def test_terminal_marks_communications_and_partial_sums():
+    text = pictures.terminal(mlp(DeviceMesh(range(4)), out_seq=True), colour=False)
+    assert "<- reduce-scatter over mesh_x, 576 B per device" in text
+    assert "T11: f32[4, 8, 6] partial over x mesh(x=4)" in text and "+0 1 2 3" in text
+    assert "\x1b" not in text
+
+
+def test_terminal_with_colours(monkeypatch):
+    pytest.importorskip("rich")
+    text = pictures.terminal(relu(), colour=True)
+    assert "\x1b[" in text
+    assert re.sub(r"\x1b\[[\d;]*m| +$", "", text, flags=re.MULTILINE).startswith("T0 = input")
+    for name in ("rich", "rich.console", "rich.text"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert pictures.terminal(relu(), colour=True) == pictures.terminal(relu(), colour=False)
+
+
+def test_dot_has_nodes_edges_and_communications():
+    text = mlp(DeviceMesh(range(4)), out_seq=True).to_dot()
+    assert text.count("[label=") == 12
+    assert '"T8 = sum\\n[4, 8@x, 6]\\nreduce-scatter over mesh_x, 576 B per device"' in text
+
+
+@pytest.mark.skipif(not shutil.which("dot"), reason="no Graphviz")
+def test_graphviz_reads_dot():
+    fd = mlp(DeviceMesh(range(4)), in_seq=True, out_seq=True)
+    done = subprocess.run(["dot", "-Tplain"], input=fd.to_dot(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "reduce-scatter over mesh_x" in done.stdout
+
+
+def test_notebook_has_the_page_in_a_frame():
+    fd = relu()
+    frame = fd._repr_html_()
+    assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == fd.visualize()
+
+
+def test_notebook_has_nothing_where_there_is_no_program():
+    assert FusionDefinition()._repr_html_() is None
+    with FusionDefinition(strict=True) as fd:
+        x, w = fd.define_tensor([4, 8]), fd.define_tensor([8, 6])
+        fd.add_output(fd.ops.matmul(x, w))
+        place(DeviceMesh(range(2)), x, w)
+        shard(x, 1, 2)
+        shard(w, 0, 2)
+    assert fd._repr_html_() is None
+
+
+@pytest.mark.parametrize("op", REGISTERED)
+def test_every_op_has_pictures(op):
+    """Also those of several results or of scalars; the first axis is divided where it may be."""
+    for example in examples_of(op):
+        with FusionDefinition() as fd:
+            operands = [fd.from_pytorch(t) for t in example.tensors]
+            for result in example.call(fd.ops, operands):
+                fd.add_output(result)
+            for tv in operands:
+                place(DeviceMesh(range(2)), tv)
+                if tv.ndim and not tv.axis(0).is_broadcast():
+                    shard(tv, 0, 2)
+        try:
+            fd.compiled_ir()
+        except (meshfuse.Error, meshfuse.UnsupportedError):
+            continue  # the op refuses the division
+        assert fd.visualize() and fd.to_dot() and pictures.terminal(fd)
