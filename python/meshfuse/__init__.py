@@ -87,6 +87,7 @@ from .profile import (  # noqa: E402
 from .sharding import Sharding, from_partition_spec, from_placements  # noqa: E402
 from .simulation import simulate  # noqa: E402
 from .statement import Statement  # noqa: E402
+from .trace import merge_traces  # noqa: E402
 from .translation import clone, translate_fusion  # noqa: E402
 from .unsupported_ops import add_unsupported_ops  # noqa: E402
 from .validation import (  # noqa: E402
@@ -164,6 +165,7 @@ __all__ = [
     "from_placements",
     "get_fusion_profile",
     "get_val_tolerances",
+    "merge_traces",
     "multidevice",
     "nn",
     "ops",

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
+from . import trace
 from ._C import Error, ProfileRecorder, RunProfile, StepProfile
 
 _NOTHING = (
@@ -30,6 +33,9 @@ class KernelProfile:
     input_bytes: int
     output_bytes: int
     device: int  #: rank that ran it; 0 on a simulated mesh
+    start_ns: int = 0  #: when it began, in nanoseconds since 1970
+    host_time_ms: float = 0.0  #: until the host had done or queued the work
+    device_time_ms: float = 0.0  #: of the work on a CUDA device, by its events; 0 without one
     stream: int = 0
     correlation_id: int = 0
     compile_time_ms: float = 0.0
@@ -74,6 +80,26 @@ class FusionProfile:
         return sum(step.time_ms for step in self.kernel_profiles)
 
     @property
+    def communication_time_ms(self) -> float:
+        """Sum of the times of the communications."""
+        return sum(s.time_ms for s in self.kernel_profiles if s.scheduler == "communication")
+
+    @property
+    def device_time_ms(self) -> float:
+        """Sum of the times of the steps on a CUDA device, by its events; 0 without one."""
+        return sum(step.device_time_ms for step in self.kernel_profiles)
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the steps as a trace that Perfetto and ``chrome://tracing`` show.
+
+        Each rank is a track. ``{rank}`` in the path stands for the number of this one, so that the
+        ranks of a job write files of their own; ``merge_traces`` makes one of them.
+        """
+        rank = self.kernel_profiles[0].device if self.kernel_profiles else 0
+        target = os.fspath(path).replace("{rank}", str(rank))
+        Path(target).write_text(trace.trace_text(self.kernel_profiles), encoding="utf-8")
+
+    @property
     def effective_bandwidth_gbs(self) -> float:
         """Bytes of inputs and outputs, by the time of the steps."""
         return _bandwidth(self.input_bytes + self.output_bytes, self.kernel_time_ms)
@@ -85,11 +111,15 @@ class FusionProfile:
 
     def __str__(self) -> str:
         """Return one line per step."""
-        lines = [f"{'scheduler':13}  {'time, ms':>10}  {'bytes in':>12}  {'bytes out':>12}  step"]
+        columns = ("time, ms", "host, ms", "device, ms")
+        lines = [
+            f"{'scheduler':13}  {'  '.join(f'{column:>10}' for column in columns)}"
+            f"  {'bytes in':>12}  {'bytes out':>12}  step"
+        ]
         for s in self.kernel_profiles:
             lines.append(
-                f"{s.scheduler:13}  {s.time_ms:10.4f}  {s.input_bytes:12}  {s.output_bytes:12}"
-                f"  {s.name}"
+                f"{s.scheduler:13}  {s.time_ms:10.4f}  {s.host_time_ms:10.4f}"
+                f"  {s.device_time_ms:10.4f}  {s.input_bytes:12}  {s.output_bytes:12}  {s.name}"
             )
         return "\n".join(lines)
 
@@ -193,6 +223,9 @@ def _kernel_profile(run: RunProfile, index: int, step: StepProfile) -> KernelPro
         input_bytes=step.input_bytes,
         output_bytes=step.output_bytes,
         device=run.device,
+        start_ns=run.start_ns + round(step.start_ms * 1e6),
+        host_time_ms=step.host_ms,
+        device_time_ms=step.device_ms,
     )
 
 

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import threading
+import time
 
 import pytest
 import torch
 from programs import X, place, ramp, shard
 
 import meshfuse
-from meshfuse import DeviceMesh, FusionDefinition, PythonProfiler
+from meshfuse import DeviceMesh, FusionDefinition, FusionProfile, KernelProfile, PythonProfiler
 
 
 def relu_of_view(id=None):
@@ -187,3 +190,79 @@ def test_last_profile_of_the_thread():
     meshfuse.reset_profiler()
     with pytest.raises(RuntimeError, match="no kernel segments were profiled"):
         meshfuse.get_fusion_profile()
+
+
+# ---- traces and torch's profiler
+
+
+def test_steps_have_a_beginning_and_host_times():
+    fd, x, w = row_parallel(2), ramp(4, 8), ramp(6, 8)
+    before = time.time_ns()
+    with meshfuse.simulate(2) as sim, PythonProfiler() as prof:
+        sim.run(fd, [x, w])
+        sim.run(fd, [x, w])
+    steps = prof.profile.kernel_profiles
+    for first, second in itertools.pairwise(steps):
+        assert first.start_ns + first.time_ms * 1e6 <= second.start_ns + 1e4  # 10 us: rounding
+    assert before <= steps[0].start_ns and steps[-1].start_ns <= time.time_ns()
+    assert all(0 < step.host_time_ms <= step.time_ms for step in steps)
+    assert prof.profile.device_time_ms == 0  # on the CPU
+    times = [s.time_ms for s in steps if s.scheduler == "communication"]
+    assert len(times) == 2 and prof.profile.communication_time_ms == sum(times)
+
+
+def profile_of(rank: int) -> FusionProfile:
+    steps = [
+        KernelProfile(
+            f"step {i}",
+            i,
+            kind,
+            0.5,
+            8,
+            16,
+            rank,
+            start_ns=1_000_000 * (i + rank),
+            host_time_ms=0.25,
+        )
+        for i, kind in enumerate(["expr_eval", "communication"])
+    ]
+    return FusionProfile(0, steps, 1.0, 0.0, 1.0, 8, 16)
+
+
+def test_trace_has_a_track_per_rank_and_steps_in_microseconds(tmp_path):
+    for rank in (0, 1):
+        profile_of(rank).save_trace(tmp_path / "trace-{rank}.json")
+    merged = tmp_path / "merged.json"
+    meshfuse.merge_traces(sorted(tmp_path.glob("trace-*.json")), merged)
+    events = json.loads(merged.read_text())["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    assert names == {0: "rank 0", 1: "rank 1"}
+    spans = [(e["pid"], e["name"], e["cat"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    assert spans == [
+        (0, "step 0", "expr_eval", 0.0, 500.0),
+        (0, "step 1", "communication", 1000.0, 500.0),
+        (1, "step 0", "expr_eval", 1000.0, 500.0),
+        (1, "step 1", "communication", 2000.0, 500.0),
+    ]
+
+
+def test_traces_that_cannot_be_merged(tmp_path):
+    one, two, text = (tmp_path / name for name in ("one.json", "two.json", "text.json"))
+    profile_of(1).save_trace(one)
+    profile_of(1).save_trace(two)
+    text.write_text("[]")
+    with pytest.raises(meshfuse.Error, match=r"two\.json and .*one\.json are both of rank 1"):
+        meshfuse.merge_traces([one, two], tmp_path / "merged.json")
+    with pytest.raises(meshfuse.Error, match=r"text\.json is no trace"):
+        meshfuse.merge_traces([text], tmp_path / "merged.json")
+    assert not (tmp_path / "merged.json").exists()
+
+
+def test_torchs_profiler_shows_the_steps():
+    fd = relu_of_view()
+    fd.execute([ramp(5, 3)])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
+        fd.execute([ramp(5, 3)])
+    names = [event.name for event in prof.events()]
+    (relu,) = [name for name in names if name.startswith("meshfuse: ") and "relu" in name]
+    assert relu.endswith("relu(T1)") and "aten::relu" in names

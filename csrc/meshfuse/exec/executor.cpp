@@ -11,12 +11,14 @@
 #include <deque>
 #include <list>
 #include <mutex>
+#include <optional>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/record_function.h>
 #include <c10/util/SmallVector.h>
 
 namespace meshfuse {
@@ -199,10 +201,26 @@ std::vector<int64_t> draw(size_t count) {
   return values;
 }
 
+/// A range of torch's profiler. Where none is on, it looks once whether there is one.
+class ProfilerRange {
+ public:
+  explicit ProfilerRange(const Step& step, const char* prefix = "meshfuse: ") {
+    auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
+    if (!callbacks) [[likely]]
+      return;
+    range_.emplace(std::move(*callbacks));
+    range_->before(concat(prefix, profileName(step)));
+  }
+
+ private:
+  std::optional<at::RecordFunction> range_;
+};
+
 /// One step on all local devices.
 void runStep(size_t index, Communicator& comm, std::span<DeviceRun* const> runs,
              const ExpressionEvaluator* scalars) {
   const Step& step = runs[0]->stepAt(index);
+  const ProfilerRange range(step);
   if (!step.communication) {
     const std::vector<int64_t> drawn = draw(step.drawn.size());
     for (DeviceRun* run : runs) run->step(run->stepAt(index), scalars, drawn);
@@ -252,6 +270,7 @@ class PostedSteps {
 
   void post(size_t index) {
     const Step& step = plan_.steps[index];
+    const ProfilerRange range(step);
     comm_.agree();
     begun_.emplace_back(index, PostedCommunication(*step.communication, comm_,
                                                    run_.participant(step), run_.optionsFor(step)));
@@ -261,6 +280,7 @@ class PostedSteps {
   void finish(size_t last) {
     for (; !begun_.empty() && begun_.front().first <= last; begun_.pop_front()) {
       auto& [index, communication] = begun_.front();
+      const ProfilerRange range(plan_.steps[index], "meshfuse: wait for ");
       run_.receive(plan_.steps[index], communication.finish());
     }
   }

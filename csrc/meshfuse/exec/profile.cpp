@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace meshfuse {
@@ -48,6 +49,12 @@ std::string_view name(StepKind kind) {
   return "expr_eval";
 }
 
+std::string profileName(const Step& step) {
+  if (!step.communication) return step.text();
+  const CommunicationInfo& info = step.communication->info;
+  return concat(name(info.kind), " over ", pythonName(info.mesh_axis), ": ", step.text());
+}
+
 ProfileRecorder* ProfileRecorder::active() noexcept { return active_recorder; }
 
 ProfileRecorder::~ProfileRecorder() {
@@ -87,6 +94,10 @@ void RunProbe::begin(int64_t fusion_id, int64_t device,
     }
   }
   start_ = Clock::now();
+  run.start = start_;
+  run.start_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                     std::chrono::system_clock::now().time_since_epoch())
+                     .count();
 }
 
 void RunProbe::recordPlanned() { recorder_->current().compile_ms = millisecondsSince(start_); }
@@ -120,12 +131,28 @@ void StepProbe::addDevice(std::span<const at::Tensor> slots) {
 
 void StepProbe::start() {
   synchronize();
+  recordEvents();
   start_ = std::chrono::steady_clock::now();
 }
 
 void StepProbe::stop() {
+  profile_.host_ms = millisecondsSince(start_);
+  recordEvents();
   synchronize();
   profile_.time_ms = millisecondsSince(start_);
+  const size_t count = events_.size() / 2;
+  for (size_t i = 0; i < count; ++i) {
+    profile_.device_ms = std::max(profile_.device_ms, events_[i]->elapsedTime(*events_[count + i]));
+  }
+}
+
+void StepProbe::recordEvents() {
+  for (const at::Device& device : devices_) {
+    if (!device.is_cuda()) continue;
+    auto event = std::make_shared<c10::Event>(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    events_.push_back(std::move(event));
+  }
 }
 
 /// Work on accelerators is only queued by a step; its time counts too.
@@ -150,11 +177,8 @@ void StepProbe::addResults(std::span<const at::Tensor> slots) {
 void StepProbe::record(RunProfile& run) const {
   if (members_ == 0) return;
   StepProfile profile = profile_;
-  if (step_.communication) {
-    profile.name = concat(meshfuse::name(step_.communication->info.kind), " over ",
-                          pythonName(step_.communication->info.mesh_axis), ": ");
-  }
-  profile.name += step_.text();
+  profile.name = profileName(step_);
+  profile.start_ms = std::chrono::duration<double, std::milli>(start_ - run.start).count();
   profile.kind = hasTraffic(step_) ? StepKind::Communication
                  : only_views_     ? StepKind::NoOp
                                    : StepKind::ExprEval;

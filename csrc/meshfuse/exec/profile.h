@@ -12,6 +12,10 @@
 #include <utility>
 #include <vector>
 
+namespace c10 {
+struct Event;
+}
+
 namespace meshfuse {
 
 /// What a step turned out to be: a communication with at least one other device; nothing but
@@ -24,19 +28,27 @@ std::string_view name(StepKind kind);  // "communication", "no_op", "expr_eval"
 struct StepProfile {
   std::string name;  // as plan() prints it, communications with their kind
   StepKind kind = StepKind::ExprEval;
-  double time_ms = 0;  // wall time
+  double start_ms = 0;   // since the run began
+  double time_ms = 0;    // wall time, waiting for accelerators included
+  double host_ms = 0;    // wall time until the host had queued or done the work
+  double device_ms = 0;  // of the work on a CUDA device, by its events; 0 without one
   int64_t input_bytes = 0, output_bytes = 0;
 };
+
+/// A step as plan() prints it, communications with their kind.
+std::string profileName(const Step& step);
 
 /// One execution. Times are wall times in milliseconds.
 struct RunProfile {
   int64_t fusion_id = 0;
-  int64_t device = 0;                         // first local device
-  double compile_ms = 0;                      // to find the plan, or to compile it
-  double steps_ms = 0;                        // from the first step to the last
-  double host_ms = 0;                         // all of it
-  int64_t input_bytes = 0, output_bytes = 0;  // of all local devices
-  std::vector<StepProfile> steps;             // those in which a local device took part, in order
+  int64_t device = 0;                           // first local device
+  int64_t start_ns = 0;                         // when it began, in nanoseconds since 1970
+  std::chrono::steady_clock::time_point start;  // the same, for differences
+  double compile_ms = 0;                        // to find the plan, or to compile it
+  double steps_ms = 0;                          // from the first step to the last
+  double host_ms = 0;                           // all of it
+  int64_t input_bytes = 0, output_bytes = 0;    // of all local devices
+  std::vector<StepProfile> steps;               // those in which a local device took part, in order
 };
 
 /// Records the executions of the thread that started it, until stop(). Recorders may be nested;
@@ -127,6 +139,7 @@ class StepProbe {
 
  private:
   void synchronize() const;
+  void recordEvents();
 
   const Step& step_;
   std::chrono::steady_clock::time_point start_;
@@ -134,6 +147,7 @@ class StepProbe {
   // Of the operands: its address, and what keeps that from being used again (not the memory).
   std::vector<std::pair<const void*, std::shared_ptr<void>>> memory_;
   std::vector<at::Device> devices_;  // those other than the CPU that must finish first
+  std::vector<std::shared_ptr<c10::Event>> events_;  // on CUDA devices: beginnings, then ends
   int64_t members_ = 0;
   bool only_views_ = true;
 };

@@ -175,19 +175,21 @@ def _origin(fact: TensorExplanation | None) -> str:
 
 
 def _steps(profile: FusionProfile) -> list[dict[str, Any]]:
-    """Return the steps one after the other; runs follow each other without pauses."""
-    steps, at = [], 0.0
+    """Return the steps; times are milliseconds since the first began."""
+    first = min((step.start_ns for step in profile.kernel_profiles), default=0)
+    steps = []
     for step in profile.kernel_profiles:
         steps.append(
             {
                 "name": step.name,
                 "kind": step.scheduler,
-                "start": at,
+                "start": (step.start_ns - first) / 1e6,
                 "ms": step.time_ms,
+                "host": step.host_time_ms,
+                "on_device": step.device_time_ms,
                 "in": step.input_bytes,
                 "out": step.output_bytes,
                 "device": step.device,
             }
         )
-        at += step.time_ms
     return steps

@@ -43,6 +43,7 @@ function totalText(steps, kind, name) {
 
 function stepTip(step) {
   const lines = [step.name, `${STEP_KINDS[step.kind]}, ${step.ms.toFixed(4)} ms`];
+  lines.push(`host ${step.host.toFixed(4)} ms` + (step.on_device ? `, device ${step.on_device.toFixed(4)} ms` : ""));
   lines.push(`reads ${bytesText(step.in)}, writes ${bytesText(step.out)}`);
   return lines.join("\n");
 }
