@@ -24,6 +24,7 @@ from .check_inputs import (
 )
 from .check_run import Outcome, Pair, Skip, expected_parts, run_alone, run_on_mesh
 from .program_text import Program, parse
+from .progress import tracked
 from .remesh import mesh_devices, remesh
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class _Search:
             meshfuse.Error: the mesh refuses all of them.
         """
         refusal: Exception | None = None
-        for number in range(examples):
+        for number in tracked(range(examples), "check: examples"):
             try:
                 plan, outcome = self._example(number)
             except Skip as skip:

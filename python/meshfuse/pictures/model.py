@@ -14,6 +14,7 @@ from ..explanation import Explanation, TensorExplanation
 from ..explanation import _sizes_of_inputs as sizes_of_inputs
 from ..profile import FusionProfile
 from ..program_text import Program, Tensor
+from ..progress import busy, tracked
 from .cells import grid, memory_model
 from .extents import bound_sizes, evaluate, open_sizes, stand_in
 from .graph import Node, make_graph
@@ -49,7 +50,7 @@ class Picture:
         results = {result.split(" -> ")[0] for result in self.program.results}
         inputs = {statement.names[0] for statement in self.program.inputs()}
         shown = []
-        for name, tensor in tensors.items():
+        for name, tensor in tracked(tensors.items(), "drawing tensors"):
             role = "input" if name in inputs else "output" if name in results else ""
             shown.append(self._tensor(name, tensor, facts.get(name)) | {"role": role})
         return {
@@ -125,7 +126,8 @@ def make_picture(
     Raises:
         meshfuse.Error: the passes refuse the program, or sizes do not fit it.
     """
-    program = program_text.parse(fd.compiled_ir())
+    with busy("compiling"):
+        program = program_text.parse(fd.compiled_ir())
     given: dict[Any, Any] = dict(sizes or {})
     if inputs is not None:
         given |= {name: tuple(shape) for name, shape, _ in _given(fd, inputs)}

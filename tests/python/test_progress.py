@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Progress bars: on terminals only, after a while only, and nothing stays of them."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+
+import pytest
+
+from meshfuse import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Returns a function to be called in the test, since capturing sets stderr before it."""
+
+    def begin() -> Terminal:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        return sys.stderr
+
+    return begin
+
+
+def test_items_that_take_long_have_a_bar(terminal, monkeypatch):
+    stderr = terminal()
+    pytest.importorskip("rich")
+    monkeypatch.setattr(progress, "DELAY", 0)
+    assert list(progress.tracked("abc", "reading")) == ["a", "b", "c"]
+    assert "reading" in stderr.getvalue()
+
+
+def test_short_work_has_none(terminal):
+    stderr = terminal()
+    assert list(progress.tracked(range(3), "reading")) == [0, 1, 2]
+    with progress.busy("compiling"):
+        pass
+    assert stderr.getvalue() == ""
+
+
+def test_no_bar_where_stderr_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(progress, "DELAY", 0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert list(progress.tracked(iter("ab"), "reading")) == ["a", "b"]
+    with progress.busy("compiling"):
+        assert "meshfuse progress" not in [thread.name for thread in threading.enumerate()]
+    assert sys.stderr.getvalue() == ""
+
+
+def test_no_bar_without_rich(terminal, monkeypatch):
+    stderr = terminal()
+    monkeypatch.setattr(progress, "DELAY", 0)
+    for name in ("rich.console", "rich.errors", "rich.progress"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert list(progress.tracked("ab", "reading")) == ["a", "b"]
+    assert stderr.getvalue() == ""
+
+
+def test_a_block_that_takes_long_is_shown(terminal, monkeypatch):
+    stderr = terminal()
+    pytest.importorskip("rich")
+    monkeypatch.setattr(progress, "DELAY", 0)
+    started = threading.Event()
+    make = progress._bar
+
+    def bar():
+        result = make()
+        add = result.add_task
+
+        def add_task(*args, **options):
+            try:
+                return add(*args, **options)
+            finally:
+                started.set()
+
+        result.add_task = add_task
+        return result
+
+    monkeypatch.setattr(progress, "_bar", bar)
+    with progress.busy("compiling"):
+        assert started.wait(30)
+    assert "compiling" in stderr.getvalue()
+
+
+def test_a_bar_inside_a_bar_is_left_out(terminal, monkeypatch):
+    terminal()
+    pytest.importorskip("rich")
+    monkeypatch.setattr(progress, "DELAY", 0)
+    pairs = [(a, b) for a in progress.tracked("ab", "outer") for b in progress.tracked("xy", "in")]
+    assert pairs == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+
+
+def test_exceptions_end_the_bar(terminal, monkeypatch):
+    terminal()
+    pytest.importorskip("rich")
+    monkeypatch.setattr(progress, "DELAY", 0)
+    with pytest.raises(ValueError, match="inside"), progress.busy("compiling"):
+        raise ValueError("inside")
+    assert "meshfuse progress" not in [thread.name for thread in threading.enumerate()]
