@@ -27,6 +27,7 @@ py::dict tensorDict(const TensorFacts& facts) {
   }
   return py::dict(py::arg("name") = facts.name, py::arg("mesh") = orNone(facts.mesh),
                   py::arg("declared") = facts.declared, py::arg("line") = orNone(facts.line),
+                  py::arg("made_at") = orNone(facts.made_at),
                   py::arg("mesh_from") = orNone(facts.mesh_from), py::arg("sharding") = sharding,
                   py::arg("origins") = origins);
 }

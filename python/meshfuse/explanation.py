@@ -32,6 +32,7 @@ class TensorExplanation:
             where only the mesh was taken over. None for a tensor without a mesh.
         origins: ``(tensor, factor)`` for each mesh axis that was filled in.
         mesh: The mesh as text, None for a tensor without one.
+        made_at: ``"file:line"`` of the call that made it, None where that is not known.
     """
 
     name: str
@@ -39,6 +40,7 @@ class TensorExplanation:
     origin: str | tuple[str, str | None] | None
     origins: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     mesh: str | None = None
+    made_at: str | None = None
 
     def __str__(self) -> str:
         """Return one line of the report."""
@@ -179,7 +181,12 @@ def _tensor(facts: dict[str, Any]) -> TensorExplanation:
         mesh_from = facts["mesh_from"]
         origin = next(iter(facts["origins"].values()), mesh_from and (mesh_from, None))
     return TensorExplanation(
-        facts["name"], facts["sharding"], origin, facts["origins"], facts["mesh"]
+        facts["name"],
+        facts["sharding"],
+        origin,
+        facts["origins"],
+        facts["mesh"],
+        facts.get("made_at"),
     )
 
 

@@ -110,6 +110,14 @@ def test_partial_sums_are_said_to_be_so():
     assert tensor_of(model, "T0")["on_mesh"] == {"y": 0, "x": 2}
 
 
+def test_tensors_have_the_line_that_made_them():
+    fd = two_axes()
+    model = model_of(fd.visualize())
+    made = {name: tensor_of(model, name)["made_at"] for name in ("T0", "T2")}
+    line = two_axes.__code__.co_firstlineno
+    assert made == {"T0": f"{__file__}:{line + 3}", "T2": f"{__file__}:{line + 4}"}
+
+
 def test_open_sizes_are_drawn_with_a_number_that_is_said():
     with FusionDefinition() as fd:
         x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 6])
@@ -172,6 +180,18 @@ def test_segments_cover_axes_and_have_one_owner_each():
             for segment in line:
                 places = [own.places({own.dims[k]: i}) for i in range(segment.start, segment.stop)]
                 assert all(p == places[0] for p in places)
+
+
+def test_uneven_parts_of_a_large_tensor_are_found_fast():
+    with FusionDefinition(uneven=True) as fd:
+        x = fd.define_tensor([(1 << 22) + 1, 3])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(4)), x)
+        shard(x, 0, 4)
+    parts = tensor_of(model_of(fd.visualize()), "T0")["memory"]
+    counts = [part["count"] for part in parts]
+    assert counts == [3 * ((1 << 20) + 1)] * 3 + [3 * ((1 << 20) - 2)]
+    assert [len(part["cells"]) for part in parts] == [48] * 4
 
 
 def test_text_cannot_end_the_script():

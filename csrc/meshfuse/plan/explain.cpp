@@ -132,6 +132,7 @@ TensorFacts factsOf(const TensorView* tv) {
                     .mesh = tv->hasDeviceMesh() ? tv->getDeviceMesh().toString() : "",
                     .declared = tv->meshIsDeclared(),
                     .line = "",
+                    .made_at = fusion.describe(tv->loc()),
                     .mesh_from = nameOf(fusion, tv->meshOrigin().tensor),
                     .sharding = {}};
   if (facts.declared) facts.line = fusion.describe(tv->annotationLoc());

@@ -36,6 +36,7 @@ struct TensorFacts {
   std::string mesh;  // empty: none
   bool declared = false;
   std::string line;                    // "file:line" of the annotation, if declared and known
+  std::string made_at;                 // "file:line" of the call that made it, if known
   std::string mesh_from;               // tensor whose mesh was taken over
   std::vector<AxisSharding> sharding;  // the mesh axes that it is divided over, x first
 };

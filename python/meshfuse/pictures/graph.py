@@ -84,14 +84,15 @@ def _set_layers(nodes: list[Node]) -> None:
 class _Slot:
     """A place in a layer: of a node, or of a line that passes through."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: float) -> None:
         self.order = 0.0
+        self.width = width
         self.near: list[_Slot] = []
 
 
 def _set_order(nodes: list[Node]) -> None:
     """Order each layer by the mean place of its neighbours, to have few crossings."""
-    own = [_Slot() for _ in nodes]
+    own = [_Slot(1) for _ in nodes]
     layers: dict[int, list[_Slot]] = {}
     for node, slot in zip(nodes, own, strict=True):
         layers.setdefault(node.layer, []).append(slot)
@@ -99,7 +100,7 @@ def _set_order(nodes: list[Node]) -> None:
     for k, node in enumerate(nodes):
         readers = [reader for reader in nodes if k in reader.operands]
         last = max((reader.layer for reader in readers), default=0)
-        line = [_Slot() for _ in range(node.layer + 1, last)]
+        line = [_Slot(0.15) for _ in range(node.layer + 1, last)]
         for layer, slot in enumerate(line, start=node.layer + 1):
             layers[layer].append(slot)
         path = [own[k], *line]
@@ -128,5 +129,7 @@ def _mean(slot: _Slot) -> float:
 
 
 def _spread(layer: list[_Slot]) -> None:
-    for place, slot in enumerate(layer):
-        slot.order = place - (len(layer) - 1) / 2
+    at = -sum(slot.width for slot in layer) / 2
+    for slot in layer:
+        slot.order = at + slot.width / 2
+        at += slot.width

@@ -85,6 +85,7 @@ class Picture:
             "partial": sorted(f"mesh_{axis}" for axis in partial.values()),
             "sharding": "" if fact is None else str(fact).partition(": ")[2].partition(" on ")[0],
             "origin": _origin(fact),
+            "made_at": None if fact is None else fact.made_at,
             "segments": [[[s.start, s.stop, s.gap] for s in segments[k]] for k in shown],
             "groups": [
                 {"dims": [place[k] for k in group.dims], "places": group.places}

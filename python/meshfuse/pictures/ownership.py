@@ -155,28 +155,39 @@ class Ownership:
 
         Args:
             device: Of the mesh.
-            within: Innermost axes of memory that a block runs over; none: blocks are elements.
+            within: The innermost axis of memory, for blocks that run over it; empty for elements.
         """
         own = self.mesh.coordinates(device)
         fixed = {ref: own[axis] for axis, ref in self.on_mesh.items()}
         outer = [ref for ref in self.memory_axes() if ref not in within]
+        left = self.count(device)
+        if left == 0:
+            return
         for values in itertools.product(*(range(self.extent[ref]) for ref in outer)):
             known = fixed | dict(zip(outer, values, strict=True))
             first = self._element(known | dict.fromkeys(within, 0))
             if first is None:
                 continue
-            last = self._last(known, within) if within else first
+            last, count = self._last(known, within[0]) if within else (first, 1)
             yield first, last or first
+            left -= count
+            if left <= 0:  # what follows is beyond the edge of an uneven division
+                return
 
-    def _last(self, known: Mapping[str, int], within: Sequence[str]) -> Index | None:
-        """Return the last element of a block; uneven divisions leave its end open."""
-        (ref,) = within
+    def _last(self, known: Mapping[str, int], ref: str) -> tuple[Index | None, int]:
+        """Return the last element along a memory axis, and how many there are.
+
+        Uneven divisions leave the end of the axis open.
+        """
         low, high = 0, self.extent[ref] - 1
+        found = self._element({**known, ref: high})
+        if found is not None:
+            return found, high + 1
         while low < high:
             middle = (low + high + 1) // 2
             inside = self._element({**known, ref: middle}) is not None
             low, high = (middle, high) if inside else (low, middle - 1)
-        return self._element({**known, ref: low})
+        return self._element({**known, ref: low}), low + 1
 
     def _element(self, values: Mapping[str, int]) -> Index | None:
         """Return the logical index that memory axes and mesh axes say; None: beyond the edge."""

@@ -9,8 +9,9 @@ function programGraph(nodes, choose) {
   const stepX = NODE.width + NODE.gapX, stepY = NODE.height + NODE.gapY;
   const width = (right - left) * stepX + NODE.width + 2 * NODE.margin;
   const height = layers * stepY - NODE.gapY + 2 * NODE.margin;
-  const picture = svg("svg", { width, height });
+  const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
   const x = (n) => NODE.margin + (n.order - left) * stepX;
+  picture.dataset.middle = x(nodes.find((n) => n.layer === 0)) + NODE.width / 2;
   const y = (n) => NODE.margin + n.layer * stepY;
   for (const node of nodes) {
     for (const k of node.operands) {
@@ -73,5 +74,6 @@ function nodeTip(node) {
   }
   const tensor = MODEL.tensors.find((t) => t.name === node.names[0]);
   if (tensor?.origin) lines.push(`division ${tensor.origin}`);
+  if (tensor?.made_at) lines.push(`made at ${tensor.made_at}`);
   return lines.join("\n");
 }

@@ -64,6 +64,7 @@ function cellTip(tensor, at, owners) {
   else lines.push(owners.length > 1 ? `${owners.length} replicas:` : "held by");
   lines.push(who + (owners.length > 6 ? `\nand ${owners.length - 6} more` : ""));
   if (tensor.origin) lines.push(`division ${tensor.origin}`);
+  if (tensor.made_at) lines.push(`made at ${tensor.made_at}`);
   return lines.join("\n");
 }
 

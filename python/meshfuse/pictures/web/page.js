@@ -148,9 +148,29 @@ function showHead() {
   }
 }
 
+/** The graph at full size, its first box in sight, or as wide as the page. */
+function showGraph(choose) {
+  const host = document.getElementById("graph");
+  const picture = programGraph(MODEL.nodes, choose);
+  const { width, height } = picture.viewBox.baseVal;
+  host.append(picture);
+  const begin = () => (host.scrollLeft = (picture.dataset.middle * picture.clientWidth) / width - host.clientWidth / 2);
+  begin();
+  const button = document.getElementById("fit");
+  button.hidden = width <= host.clientWidth;
+  button.addEventListener("click", () => {
+    const fit = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", fit);
+    const scale = fit ? host.clientWidth / width : 1;
+    picture.setAttribute("width", width * scale);
+    picture.setAttribute("height", height * scale);
+    begin();
+  });
+}
+
 showHead();
 const choose = showTensors();
-document.getElementById("graph").append(programGraph(MODEL.nodes, choose));
+showGraph(choose);
 if (MODEL.steps.length) {
   document.getElementById("timeline").append(timeline(MODEL.steps));
   document.getElementById("timeline-section").hidden = false;
