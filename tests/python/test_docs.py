@@ -31,6 +31,7 @@ def blocks(page: Path) -> list[str]:
     return ["\n" * text[: block.start(1)].count("\n") + block.group(1) for block in found]
 
 
+@pytest.mark.cpu_only("pages show results on the CPU")
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=name_of)
 def test_python_of_page_runs(page: Path) -> None:
     """The blocks of a page run one after the other, in one namespace."""
@@ -39,6 +40,7 @@ def test_python_of_page_runs(page: Path) -> None:
         exec(compile(block, page, "exec"), namespace)
 
 
+@pytest.mark.cpu_only("docstrings show results on the CPU")
 @pytest.mark.parametrize("module", MODULES, ids=name_of)
 def test_examples_of_docstrings(module: Path) -> None:
     parts = module.relative_to(PACKAGE.parent).with_suffix("").parts

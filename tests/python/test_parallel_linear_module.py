@@ -217,6 +217,7 @@ def test_type_without_programs():
     )
 
 
+@pytest.mark.cpu_only("draws on the CPU")
 @every_layer
 def test_meta_device(make):
     """Shapes are known there, parameters are drawn when there is memory for them."""

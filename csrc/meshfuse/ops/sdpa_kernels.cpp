@@ -4,7 +4,10 @@
 
 #include <cmath>
 
+#include <ATen/SDPBackend.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -46,6 +49,14 @@ bool usesCudaFlash(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   const bool square = !settings.is_causal || q.size(-2) == k.size(-2);
   return q.is_cuda() && half && square && q.size(-1) == v.size(-1) && q.size(-1) <= kFlashMaxHead &&
          !isEmpty(q, k, v);
+}
+
+/// Whether torch itself would take cuDNN's kernel. Dropout is left to the one that can repeat it.
+bool prefersCudnn(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const AttentionSettings& settings) {
+  if (settings.dropout_p > 0) return false;
+  const auto choice = at::_fused_sdp_choice(q, k, v, {}, 0.0, settings.is_causal, settings.scale);
+  return static_cast<at::SDPBackend>(choice) == at::SDPBackend::cudnn_attention;
 }
 
 at::Tensor padHead(const at::Tensor& t) {
@@ -96,6 +107,15 @@ AttentionResult attentionForward(const at::Tensor& query, const at::Tensor& key,
   AttentionResult result;
   const double scale = scaleOf(settings, query.size(-1));
   if (!bias.defined() && usesCudaFlash(query, key, value, settings)) {
+    if (prefersCudnn(query, key, value, settings)) {
+      const auto r = at::_scaled_dot_product_cudnn_attention(
+          query, key, value, {}, /*compute_log_sumexp=*/true, 0.0, settings.is_causal,
+          /*return_debug_mask=*/false, scale);
+      result.output = std::get<0>(r);
+      result.logsumexp = std::get<1>(r).view(query.sizes().slice(0, 3));
+      setZeroSeeds(result, query);
+      return result;
+    }
     const auto r = at::_scaled_dot_product_flash_attention(
         padHead(query), padHead(key), padHead(value), settings.dropout_p, settings.is_causal,
         /*return_debug_mask=*/false, scale);

@@ -40,7 +40,7 @@ def test_column_parallel(multidevice_test):
     for rows in (5, 2, 5):
         x, w = torch.randn(rows, 4), torch.randn(4, 3 * d)
         local = multidevice_test.shard_tensor(w, -1, mesh)
-        (out,) = fd.execute([x, local])
+        (out,) = fd.execute([x.to(local.device), local])
         torch.testing.assert_close(out, multidevice_test.shard_tensor(x @ w, -1, mesh))
     torch.testing.assert_close(multidevice_test.shard_tensor(w, fd.w), local)
 

@@ -55,7 +55,7 @@ def test_multidevice_fixture(multidevice_test):
         multidevice_test.shard_tensor_1d(t, -2, mesh),
         mesh.shard_tensor(t, 0),
     ):
-        assert torch.equal(part, t[2 * rank : 2 * rank + 2])
+        assert torch.equal(part.cpu(), t[2 * rank : 2 * rank + 2])
     with FusionDefinition() as fd:
         x = fd.define_tensor([2 * size, 3])
         place(mesh, x)
