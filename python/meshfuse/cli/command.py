@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What all commands share: ``--json``, ``--traceback``, exit codes and how errors are shown."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import click
+
+from ..exceptions import Error, InternalError, PeerError, UnsupportedError
+
+# What a program's own faults are raised as.
+_TOLD = (Error, UnsupportedError, PeerError, NotImplementedError)
+
+
+class Failure(click.ClickException):
+    """What was asked for does not hold: one message, exit code 1."""
+
+    exit_code = 1
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message."""
+        click.echo(f"meshfuse: {self.message}", file=file, err=file is None)
+
+
+class WrongInput(Failure):
+    """A file or text is not what the command line says it is: exit code 2."""
+
+    exit_code = 2
+
+
+class Command(click.Command):
+    """A command whose errors are one message.
+
+    With ``--json`` standard output gets ``{"error": message}``, too. ``--traceback``, or the
+    variable MESHFUSE_TRACEBACK=1, lets the exception through.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Add the options that every command has."""
+        super().__init__(*args, **kwargs)
+        self.params += [
+            click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
+            click.Option(
+                ["--traceback"],
+                is_flag=True,
+                envvar="MESHFUSE_TRACEBACK",
+                help="Show where an error comes from, for developers.",
+            ),
+        ]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn exceptions into messages."""
+        show_traceback = ctx.params.pop("traceback")
+        as_json = ctx.params["as_json"]
+        try:
+            with _quiet_log():
+                return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            shown = _as_click(ctx, error)
+            if show_traceback:
+                click.echo(traceback.format_exc(), err=True, nl=False)
+            if as_json:
+                click.echo(json.dumps({"error": shown.format_message()}))
+            raise shown from None
+
+
+def command(help: str | None = None, **attributes: Any) -> Callable[..., click.Command]:
+    """Return the decorator that makes a function a command; its docstring is the help."""
+    return click.command(cls=Command, help=help, **attributes)
+
+
+def show_json(value: Any) -> None:
+    """Print a value as JSON; a float that JSON does not have is null."""
+    click.echo(json.dumps(_finite(value), indent=2))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextlib.contextmanager
+def output_to_stderr() -> Iterator[None]:
+    """Send what a user's script prints to standard error, so that ours stays readable."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+@contextlib.contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Keep the log from telling an error that the command tells."""
+    log = logging.getLogger("meshfuse")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+def _as_click(ctx: click.Context, error: Exception) -> click.ClickException:
+    if isinstance(error, click.ClickException):
+        return error
+    if isinstance(error, _TOLD):
+        return Failure(str(error))
+    name = type(error).__name__
+    if isinstance(error, InternalError):
+        return Failure(f"{ctx.info_name}: a fault of meshfuse: {error}")
+    if isinstance(error, OSError):
+        return Failure(f"{ctx.info_name}: {os.strerror(error.errno or 0)}: {error.filename}")
+    return Failure(
+        f"{ctx.info_name}: unexpected {name}: {error}. Run it again with --traceback to see where, "
+        "and report it with the program."
+    )

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Options that give numbers for sizes and for meshes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+import click
+import torch
+
+from .._C import DeviceMesh
+
+SIZE_OPTION = click.option(
+    "--size",
+    multiple=True,
+    metavar="NAME=SIZE",
+    help="A size that the program leaves open (T0.1=64), or all sizes of an input (T0=32x64).",
+)
+_SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*(?:\.\d+)?)=(?P<sizes>\d+(?:x\d+)*)")
+_MESH = re.compile(r"\d+(?:x\d+)*|[A-Za-z_]\w*=\d+(?:,[A-Za-z_]\w*=\d+)*")
+
+
+def read_sizes(options: Iterable[str]) -> dict[str, int | tuple[int, ...]] | None:
+    """Return the sizes by name, as ``fd.explain(sizes=...)`` takes them; None without any."""
+    found: dict[str, int | tuple[int, ...]] = {}
+    for text in options:
+        match = _SIZE.fullmatch(text.replace(" ", ""))
+        if match is None:
+            raise click.BadParameter(
+                f"{text!r} is not NAME=SIZE. Write T0.1=64 for a size that is open, T0=32x64 for "
+                "all sizes of an input.",
+                param_hint="--size",
+            )
+        sizes = tuple(map(int, match["sizes"].split("x")))
+        found[match["name"]] = sizes[0] if "." in match["name"] and len(sizes) == 1 else sizes
+    return found or None
+
+
+def read_mesh(text: str) -> DeviceMesh:
+    """Return a mesh: ``8``, ``2x4`` (y=2, x=4), or with names ``dp=2,tp=4``."""
+    bare = text.replace(" ", "")
+    if _MESH.fullmatch(bare) is None:
+        raise click.BadParameter(
+            f"{text!r} is not a mesh. Write 8, 2x4 (the last one is x), or dp=2,tp=4 with names."
+        )
+    named = [part.split("=") for part in bare.split(",")] if "=" in bare else []
+    shape = [int(n) for _, n in named] if named else [int(n) for n in bare.split("x")]
+    if not 1 <= len(shape) <= 3 or any(n < 1 for n in shape):
+        raise click.BadParameter(f"{text!r}: a mesh has 1 to 3 axes of at least 1 device.")
+    devices = torch.arange(math.prod(shape)).reshape(shape)
+    try:
+        return DeviceMesh(devices, names=tuple(name for name, _ in named))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}") from error
+
+
+def mesh_name(mesh: DeviceMesh) -> str:
+    """Return a mesh as the option takes it: ``2x4``, ``dp=2,tp=4``."""
+    if any(mesh.names):
+        return ",".join(f"{name}={n}" for name, n in zip(mesh.names, mesh.shape, strict=True))
+    return "x".join(map(str, mesh.shape))

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command line as a whole; FILE in all its forms; ``explain`` and ``check``."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from cli_programs import ROW_PARALLEL, SCRIPT, failed, ok, ok_json, process, run, written
+
+import meshfuse
+from meshfuse import FusionDefinition, cli
+from meshfuse.cli.app import COMMANDS
+
+
+@pytest.fixture
+def script(tmp_path):
+    return written(tmp_path, "model.py", SCRIPT)
+
+
+@pytest.fixture
+def text(tmp_path):
+    return written(tmp_path, "model.mf", ROW_PARALLEL)
+
+
+# ---- the whole
+
+
+def test_list_of_commands():
+    shown = ok("--help")
+    assert all(
+        re.search(rf"^  {name} +{line[:20]}", shown, re.M) for name, line in COMMANDS.items()
+    )
+    assert "Exit codes: 0 fine, 1 what was asked for does not hold, 2 wrong usage." in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_command(name):
+    """Every command has help, --json and --traceback."""
+    shown = ok(name, "--help")
+    assert f" {name} [OPTIONS]" in shown and "--json" in shown and "--traceback" in shown
+
+
+def test_version():
+    assert ok("--version") == f"meshfuse, version {meshfuse.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["explain"], ["check", "x", "--examples", "0"]])
+def test_wrong_usage(arguments):
+    assert run(*arguments).exit_code == 2
+
+
+def test_main_returns_the_exit_code(text, capsys):
+    assert cli.main(["explain", str(text)]) == 0
+    assert cli.main(["explain"]) == 2
+    assert "Missing argument 'FILE'" in capsys.readouterr().err
+
+
+def test_import_of_meshfuse_imports_no_command_line():
+    code = (
+        "import sys, meshfuse; print([m for m in ('click', 'rich', 'meshfuse.cli') "
+        "if m in sys.modules])"
+    )
+    call = [sys.executable, "-c", code]
+    assert subprocess.run(call, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_as_a_process(text):
+    """No colours, no traceback, and the exit codes, where output goes to a file."""
+    good, bad = process("explain", text), process("explain", "missing.mf")
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout.startswith("1 communication, 128 bytes per device\n\n1. all-reduce over")
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr == (
+        "meshfuse: there is no file missing.mf. Give a program in text form, or SCRIPT.py:OBJECT.\n"
+    )
+
+
+# ---- FILE
+
+
+@pytest.mark.parametrize("name", ["definition", "matmul", "Neg"])
+def test_objects_of_a_script(script, name):
+    """An instance, a function and a class; what the script prints is not on standard output."""
+    result = run("explain", f"{script}:{name}", "--json")
+    assert result.exit_code == 0
+    assert {t["name"] for t in json.loads(result.stdout)["tensors"]} >= {"T0", "T1"}
+    assert result.stderr == "the script ran\n"
+
+
+HAS = (
+    "It has matmul (function), Neg (class), Sized (class of n), nothing (function), given "
+    "(function of fd), failing (function), refused (function), definition (definition)."
+)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "message"),
+    [
+        ("", f"FILE is a script: say which of its objects, as in FILE:NAME. {HAS}"),
+        (":other", f"FILE has no other. {HAS}"),
+        (
+            ":number",
+            "FILE:number is of type int, not a FusionDefinition, a class of definitions or a "
+            f"function that returns one. {HAS}",
+        ),
+        (
+            ":torch",
+            "FILE:torch is the module torch, not a FusionDefinition, a class of definitions or a "
+            f"function that returns one. {HAS}",
+        ),
+        (
+            ":DeviceMesh",
+            "FILE:DeviceMesh is the class DeviceMesh, not a FusionDefinition, a class of "
+            f"definitions or a function that returns one. {HAS}",
+        ),
+        (
+            ":Sized",
+            "FILE:Sized is a class that needs arguments (n), but it is called without any. Give "
+            "them defaults, or add to the script a function without parameters that calls it.",
+        ),
+        (
+            ":given",
+            "FILE:given is a function that needs arguments (fd), but it is called without any. "
+            "Give them defaults, or add to the script a function without parameters that calls it.",
+        ),
+        (":nothing", "FILE:nothing returned None, not a FusionDefinition. Return the definition."),
+        (":failing", "FILE:failing raised OSError: no weights at FILE:37."),
+        (
+            ":refused",
+            "FILE:refused raised Error: matmul: axis 1 of T0 has size 6 but axis 0 of T1 has size "
+            "7; both are 'k' of the operation. Give operands whose sizes agree at FILE:42.",
+        ),
+    ],
+    ids=lambda value: value.split(" ")[0].strip(":") or "none",
+)
+def test_wrong_objects(script, suffix, message):
+    code, told = failed("explain", f"{script}{suffix}")
+    told = told.removeprefix("the script ran\n").removeprefix("called\n")
+    assert code == 2
+    assert told.removeprefix("meshfuse: ") == message.replace("FILE", str(script))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x = (", "FILE is not Python: '(' was never closed, in line 1."),
+        ("1 / 0", "FILE raised ZeroDivisionError: division by zero at FILE:1."),
+        ("import no_such_module", "FILE raised ModuleNotFoundError: No module named"),
+        ("raise SystemExit(3)", "FILE raised SystemExit: 3 at FILE:1."),
+        ("x = 1", "It has no definitions and no functions."),
+    ],
+)
+def test_wrong_scripts(tmp_path, content, message):
+    file = written(tmp_path, "bad.py", content)
+    code, told = failed("explain", f"{file}:{'x' if content != 'x = 1' else 'y'}")
+    assert code == 2 and message.replace("FILE", str(file)) in told
+
+
+def test_script_that_is_missing():
+    assert failed("check", "nope.py:f") == (2, "there is no script nope.py.")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("hello", "is not a program in text form, as fd.ir() prints it: parseIr: line 1"),
+        ("T0: f32[i0{4}]\n", "is not a program in text form"),
+        (b"\xff\xfe\x00", "cannot be read as text"),
+    ],
+)
+def test_wrong_text(tmp_path, content, message):
+    file = tmp_path / "bad.mf"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, told = failed("explain", file)
+    assert code == 2 and message in told and told.startswith(str(file))
+
+
+def test_folder_is_no_program(tmp_path):
+    code, told = failed("explain", tmp_path)
+    assert code == 2 and "cannot be read as text" in told
+
+
+def test_json_has_the_error_too(tmp_path):
+    result = run("explain", tmp_path / "none.mf", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"].startswith("there is no file ")
+
+
+def test_traceback(tmp_path):
+    """--traceback, and the variable, show it; message and exit code stay."""
+    file = written(tmp_path, "bad.mf", "hello")
+    for result in (
+        run("explain", file, "--traceback"),
+        run("explain", file, env={"MESHFUSE_TRACEBACK": "1"}),
+    ):
+        assert result.exit_code == 2
+        assert result.stderr.startswith("Traceback (most recent call last)")
+        assert f"\nmeshfuse: {file} is not a program in text form" in result.stderr
+
+
+# ---- explain
+
+
+def test_explain_is_the_report(text):
+    assert ok("explain", text) == str(meshfuse.parse_ir(ROW_PARALLEL).explain()) + "\n"
+    assert ok_json("explain", text) == meshfuse.parse_ir(ROW_PARALLEL).explain().to_dict()
+
+
+def test_explain_with_sizes(tmp_path):
+    file = written(tmp_path, "open.mf", ROW_PARALLEL.replace("i0{4}", "i0{T0.0}"))
+    code, told = failed("explain", file)
+    assert code == 1 and "T0.0" in told
+    assert ok_json("explain", file, "--size", "T0.0=8")["bytes"] == 256
+    assert ok_json("explain", file, "--size", "T0=8x16")["bytes"] == 256
+
+
+def test_sizes_that_are_none(text):
+    code, told = failed("explain", text, "--size", "T0=a")
+    assert code == 2
+    assert "'T0=a' is not NAME=SIZE. Write T0.1=64 for a size that is open" in told
+
+
+# ---- check
+
+
+def test_check(text):
+    assert ok("check", text, "--examples", "2").startswith(
+        "check: 2 examples on mesh(x=2) equal the program alone\n"
+    )
+    found = ok_json("check", text, "--mesh", "4", "--mesh", "2x2", "--examples", "1")
+    assert found["holds"] and found["failure"] is None
+    assert [r["mesh"] for r in found["reports"]] == ["mesh(x=4)", "mesh(y=2, x=2)"]
+
+
+def test_check_of_a_mesh_that_does_not_fit(text):
+    code, told = failed("check", text, "--mesh", "3")
+    assert code == 1 and "cannot be divided by 3" in told
+
+
+def test_check_that_fails(text, monkeypatch):
+    """The message has the smallest program; JSON has its parts."""
+    from meshfuse import check_run
+
+    right = check_run.run_on_mesh
+    monkeypatch.setattr(
+        check_run, "run_on_mesh", lambda *a: [[r + 1 for r in row] for row in right(*a)]
+    )
+    code, told = failed("check", text, "--examples", "1")
+    assert code == 1 and "The smallest program found" in told
+    result = run("check", text, "--examples", "1", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert not found["holds"] and "import meshfuse" in found["failure"]["script"]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "message"),
+    [
+        ("two", "'two' is not a mesh. Write 8, 2x4 (the last one is x), or dp=2,tp=4"),
+        ("2x2x2x2", "a mesh has 1 to 3 axes of at least 1 device"),
+        ("0", "a mesh has 1 to 3 axes of at least 1 device"),
+        ("a=2,a=2", "names"),
+    ],
+)
+def test_wrong_meshes(text, mesh, message):
+    code, told = failed("check", text, "--mesh", mesh)
+    assert code == 2 and message in re.sub(r"\s+", " ", told)
+
+
+def test_unexpected_errors_are_one_message(text, monkeypatch):
+    def broken(*arguments, **options):
+        raise KeyError("k")
+
+    monkeypatch.setattr(FusionDefinition, "explain", broken)
+    code, told = failed("explain", text)
+    assert (code, told) == (
+        1,
+        "explain: unexpected KeyError: 'k'. Run it again with --traceback to see where, and report "
+        "it with the program.",
+    )
