@@ -84,7 +84,12 @@ from .profile import (  # noqa: E402
     get_fusion_profile,
     reset_profiler,
 )
-from .sharding import Sharding, from_partition_spec, from_placements  # noqa: E402
+from .sharding import (  # noqa: E402
+    Sharding,
+    from_partition_spec,
+    from_placements,
+    from_shardy,
+)
 from .simulation import simulate  # noqa: E402
 from .statement import Statement  # noqa: E402
 from .trace import merge_traces  # noqa: E402
@@ -163,6 +168,7 @@ __all__ = [
     "execute_with_dtensors",
     "from_partition_spec",
     "from_placements",
+    "from_shardy",
     "get_fusion_profile",
     "get_val_tolerances",
     "merge_traces",

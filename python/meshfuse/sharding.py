@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a tensor is divided over a mesh, and its forms: placements and partition specs."""
+"""How a tensor is divided over a mesh, and its forms: placements, partition specs and Shardy's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ._C import DeviceMesh, ParallelType
 from .axis_layout import MESH_AXES, REST, Layout, devices_of, mesh_axes
 from .dtensor_placements import mesh_of, read_placements, write_placements
 from .exceptions import Error
-from .partition_spec import Spec, read_spec, write_spec
+from .partition_spec import Spec, axis_names, read_spec, write_spec
+from .shardy import read_mesh, read_shardy, write_mesh, write_shardy
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.placement_types import Placement
@@ -102,16 +103,36 @@ class Sharding:
                 f"to_partition_spec: the tensor is partial ({op}) on {mesh_axis.name}, which a "
                 "partition spec cannot express. Reduce it first, or use placements()."
             )
-        entries: dict[int, tuple[ParallelType, ...]] = {}
-        for axis, layout in self.axes:
-            if layout[-1] is not REST or any(isinstance(f, int) for f in layout):
+        entries = self._entries("to_partition_spec", "a partition spec")
+        return write_spec(entries, self.mesh)
+
+    def to_shardy(self, ndim: int | None = None) -> str:
+        """Return the sharding in the text form of OpenXLA's Shardy, on a mesh called ``@mesh``.
+
+        Mesh axes have the names that the mesh gives them, else x, y and z. Sums that are still to
+        be made over a mesh axis stand behind ``unreduced=``.
+
+        Args:
+            ndim: Number of axes of the tensor, which Shardy lists all. None: those that the
+                sharding speaks of.
+
+        Raises:
+            meshfuse.Error: Shardy cannot express it; it says which part.
+
+        Example:
+            >>> import meshfuse
+            >>> meshfuse.from_partition_spec("x, None").to_shardy()
+            '#sdy.sharding<@mesh, [{"x"}, {}]>'
+        """
+        self.check_expressible("to_shardy")
+        for mesh_axis, op in self.partial:
+            if op != "sum":
                 raise Error(
-                    f"to_partition_spec: devices hold several pieces of axis {axis}, which a "
-                    "partition spec cannot express. Divide it in blocks, or use placements()."
+                    f"to_shardy: the tensor is partial ({op}) on {mesh_axis.name}, but Shardy has "
+                    "sums alone. Reduce it first, or use placements()."
                 )
-            entries[self._counted(axis, "to_partition_spec")] = tuple(devices_of(layout))
-        ndim = max([self.ndim or 0, *(axis + 1 for axis in entries)])
-        return write_spec([entries.get(axis, ()) for axis in range(ndim)], self.mesh)
+        entries = self._entries("to_shardy", "Shardy", ndim)
+        return write_shardy(entries, [axis for axis, _ in self.partial], self.mesh)
 
     def __repr__(self) -> str:
         """Name the divided axes with their factors, the outermost first."""
@@ -130,6 +151,27 @@ class Sharding:
         """Raise where a mesh axis divides merged axes."""
         for obstacle in self.obstacles:
             raise Error(f"{caller}: {obstacle.mesh_axis.name} {obstacle.reason}")
+
+    def _entries(
+        self, caller: str, form: str, ndim: int | None = None
+    ) -> list[tuple[ParallelType, ...]]:
+        """Return for each tensor axis the mesh axes that cut it into blocks, outermost first."""
+        entries: dict[int, tuple[ParallelType, ...]] = {}
+        for axis, layout in self.axes:
+            if layout[-1] is not REST or any(isinstance(f, int) for f in layout):
+                raise Error(
+                    f"{caller}: devices hold several pieces of axis {axis}, which {form} cannot "
+                    "express. Divide it in blocks, or use placements()."
+                )
+            at = axis + ndim if ndim is not None and axis < 0 else self._counted(axis, caller)
+            entries[at] = tuple(devices_of(layout))
+        spoken = max([self.ndim or 0, *(axis + 1 for axis in entries)])
+        if ndim is not None and (ndim < spoken or min(entries, default=0) < 0):
+            raise Error(
+                f"{caller}: the sharding divides axes {[axis for axis, _ in self.axes]} of "
+                f"{spoken}, but ndim is {ndim}. Give the number of axes of the tensor."
+            )
+        return [entries.get(axis, ()) for axis in range(spoken if ndim is None else ndim)]
 
     def _counted(self, axis: int, caller: str) -> int:
         if axis >= 0:
@@ -230,6 +272,56 @@ def from_partition_spec(spec: str | Spec, mesh: Any = None) -> Sharding:
     entries = read_spec(spec, own)
     layouts: dict[int, Layout] = {k: (*axes, REST) for k, axes in enumerate(entries) if axes}
     return make_sharding(own, layouts, ndim=len(entries))
+
+
+def from_shardy(text: str, mesh: Any = None) -> Sharding:
+    """Return the sharding that OpenXLA's Shardy writes as ``#sdy.sharding<@mesh, [{"x"}, {}]>``.
+
+    Args:
+        text: The sharding; the line ``sdy.mesh @mesh = <["x"=2, "y"=4]>`` may stand before it.
+        mesh: That line, or a mesh of meshfuse or of ``torch.distributed``. Its axes are called as
+            it names them, and x (its last), y and z. Without one, ``set_sharding`` takes the mesh
+            of the tensor, or the only one of the definition.
+
+    Raises:
+        meshfuse.Error: it is not Shardy's syntax; a name is unknown, or occurs twice; it has parts
+            of mesh axes, open axes or priorities.
+
+    Example:
+        >>> import meshfuse
+        >>> mesh = 'sdy.mesh @mesh = <["data"=2, "model"=4]>'
+        >>> sharding = meshfuse.from_shardy('#sdy.sharding<@mesh, [{"model"}, {}]>', mesh)
+        >>> sharding.mesh.shape, sharding.to_partition_spec()
+        ((2, 4), 'model, None')
+    """
+    said = read_shardy(text)
+    own = read_mesh(mesh) if isinstance(mesh, str) else None if mesh is None else mesh_of(mesh)
+    if own is not None and said.mesh is not None and write_mesh(own) != write_mesh(said.mesh):
+        raise Error(
+            f"from_shardy: the text describes {write_mesh(said.mesh)}, but mesh= is "
+            f"{write_mesh(own)}. Give one of them."
+        )
+    own = said.mesh if own is None else own
+    known = axis_names(own)
+    listed = [*(name for axis in said.axes for name in axis), *said.replicated, *said.unreduced]
+    for name in listed:
+        if name not in known:
+            words = ", ".join(repr(n) for n in known if not n.startswith("mesh_"))
+            on = "Without a mesh they are called" if own is None else f"{own!r} has"
+            raise Error(f"from_shardy: '{name}' is not a mesh axis. {on} {words}.")
+    used = [known[name] for name in listed]
+    for name in listed:
+        if used.count(known[name]) > 1:
+            raise Error(
+                f"from_shardy: {known[name].name} ('{name}') occurs more than once in "
+                f"'{text.strip()}'. A mesh axis divides one axis of a tensor, or is replicated or "
+                "unreduced; name it once."
+            )
+    layouts: dict[int, Layout] = {
+        k: (*(known[name] for name in names), REST) for k, names in enumerate(said.axes) if names
+    }
+    partial = dict.fromkeys((known[name] for name in said.unreduced), "sum")
+    return make_sharding(own, layouts, partial, ndim=len(said.axes))
 
 
 def mesh_text(mesh: DeviceMesh) -> str:
