@@ -13,7 +13,10 @@ from ..package_version import version
 # Name of the command and of its module, and the line that the list of commands shows.
 COMMANDS = {
     "check": "Compare a program on the simulated mesh with itself alone.",
+    "convert": "Write a sharding in another form: placements, partition spec, splits, Shardy.",
     "explain": "Say how tensors are divided, and what is communicated and why.",
+    "plan": "Say what a program costs on meshes of several shapes.",
+    "visualize": "Draw a program.",
 }
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import logging
 import math
@@ -91,6 +92,26 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def library(caller: str, module: str, name: str) -> Any:
+    """Return a function of a module of meshfuse that this build may lack.
+
+    Raises:
+        meshfuse.Error: it does.
+    """
+    full = f"meshfuse.{module}"
+    try:
+        return getattr(importlib.import_module(full), name)
+    except ModuleNotFoundError as error:
+        if error.name != full:
+            raise
+    except AttributeError:
+        pass
+    raise Error(
+        f"{caller}: not available in this build of meshfuse, which has no {full}.{name}. Install a "
+        "newer version."
+    )
 
 
 @contextlib.contextmanager

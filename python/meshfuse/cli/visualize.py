@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``meshfuse visualize``: a program as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .command import Failure, library, show_json
+from .command import command as make_command
+from .program_file import FILE, load
+
+
+@make_command()
+@FILE
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="OUT.html",
+    help="The page to write; without it the picture is printed as text.",
+)
+def command(file: str, output: Path | None, as_json: bool) -> None:
+    """Draw FILE: tensors, how they are divided, and communications."""
+    fd: Any = load(file)
+    if output is None:
+        text = library("visualize", "pictures", "terminal")(fd)
+        show_json({"text": click.unstyle(text)}) if as_json else click.echo(text)
+        return
+    if not hasattr(fd, "visualize"):
+        library("visualize", "pictures", "terminal")
+        raise Failure("visualize: this build of meshfuse writes no pages. Leave out -o.")
+    if not output.absolute().parent.is_dir():
+        raise Failure(f"visualize: there is no folder {output.absolute().parent}. Make it first.")
+    fd.visualize(output)
+    size = output.stat().st_size
+    if as_json:
+        show_json({"path": str(output), "bytes": size})
+    else:
+        click.echo(f"{output}: {size} bytes")

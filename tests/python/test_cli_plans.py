@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``meshfuse plan`` and ``meshfuse visualize``, on stand-ins for the modules behind them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+
+import pytest
+from cli_programs import ROW_PARALLEL, failed, ok, ok_json, run, written
+
+import meshfuse
+from meshfuse import FusionDefinition
+
+
+@pytest.fixture
+def text(tmp_path):
+    return written(tmp_path, "model.mf", ROW_PARALLEL)
+
+
+class Cost:
+    def __init__(self, fd, mesh, sizes):
+        assert isinstance(fd, FusionDefinition)
+        if 16 % mesh.size:
+            raise meshfuse.Error(f"check: 16 elements cannot be divided by {mesh.size}.")
+        self.mesh, self.sizes = mesh, sizes
+
+    def to_dict(self):
+        return {
+            "mesh": list(self.mesh.shape),
+            "communications": [{"kind": "all-reduce"}],
+            "bytes": 2048 * self.mesh.size,
+            "peak_memory": 3 << 20,
+            "time_us": 100 / self.mesh.size,
+        }
+
+
+@pytest.fixture
+def planner(monkeypatch):
+    module = types.ModuleType("meshfuse.planner")
+    module.plan_costs = lambda fd, mesh, *, sizes=None, links=None: Cost(fd, mesh, sizes)
+    monkeypatch.setitem(sys.modules, "meshfuse.planner", module)
+
+
+@pytest.mark.usefixtures("planner")
+def test_plan(text):
+    lines = ok("plan", text, "--mesh", "8", "--mesh", "2x2").splitlines()
+    assert lines[0].split("  ")[0] == "mesh"
+    assert lines[2].split() == ["8", "*", "1", "16", "KiB", "3", "MiB", "12.5"]
+    assert lines[3].split() == ["2x2", "1", "8", "KiB", "3", "MiB", "25.0"]
+    assert lines[4] == "* the least time"
+
+
+@pytest.mark.usefixtures("planner")
+def test_plan_as_json(text):
+    """A list with an object per mesh."""
+    found = ok_json("plan", text, "--mesh", "8", "--mesh", "dp=2,tp=4")
+    assert [entry["mesh"] for entry in found] == ["8", "dp=2,tp=4"]
+    assert set(found[0]) == {"mesh", "communications", "bytes", "peak_memory", "time_us"}
+
+
+@pytest.mark.usefixtures("planner")
+def test_plan_on_a_mesh_that_does_not_fit(text):
+    """The others are shown."""
+    result = run("plan", text, "--mesh", "3", "--mesh", "8")
+    assert result.exit_code == 1 and "12.5" in result.stdout
+    assert result.stderr == "meshfuse: mesh 3: check: 16 elements cannot be divided by 3.\n"
+    result = run("plan", text, "--mesh", "3", "--json")
+    assert result.exit_code == 1 and set(json.loads(result.stdout)[0]) == {"mesh", "error"}
+
+
+def test_plan_needs_a_mesh(text):
+    assert failed("plan", text)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (["plan", "FILE", "--mesh", "8"], "planner.plan_costs"),
+        (["visualize", "FILE"], "pictures.terminal"),
+    ],
+)
+def test_not_available(text, call, name, monkeypatch):
+    """A build without the module says so."""
+    monkeypatch.setitem(sys.modules, f"meshfuse.{name.split('.')[0]}", types.ModuleType("empty"))
+    code, told = failed(*(text if word == "FILE" else word for word in call))
+    assert (code, told) == (
+        1,
+        f"{call[0]}: not available in this build of meshfuse, which has no meshfuse.{name}. "
+        "Install a newer version.",
+    )
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    module = types.ModuleType("meshfuse.pictures")
+    module.terminal = lambda fd: "\x1b[31mpicture\x1b[0m"
+    monkeypatch.setitem(sys.modules, "meshfuse.pictures", module)
+    monkeypatch.setattr(
+        FusionDefinition,
+        "visualize",
+        lambda self, path=None: path.write_text("<html>"),
+        raising=False,
+    )
+
+
+@pytest.mark.usefixtures("pictures")
+def test_visualize(text, tmp_path):
+    page = tmp_path / "out.html"
+    assert ok("visualize", text, "-o", page) == f"{page}: 6 bytes\n"
+    assert ok_json("visualize", text, "-o", page) == {"path": str(page), "bytes": 6}
+    assert ok("visualize", text) == "picture\n"
+    assert ok_json("visualize", text) == {"text": "picture"}
+
+
+@pytest.mark.usefixtures("pictures")
+def test_visualize_into_a_folder_that_is_missing(text, tmp_path):
+    code, told = failed("visualize", text, "-o", tmp_path / "none" / "out.html")
+    assert (code, told) == (1, f"visualize: there is no folder {tmp_path / 'none'}. Make it first.")
