@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -99,7 +100,7 @@ def lay_out(
     )
 
 
-def extent_value(extent: str, sizes: dict[str, int]) -> int | None:
+def extent_value(extent: str, sizes: Mapping[str, int]) -> int | None:
     """Return the number that an extent stands for; None for an expression."""
     return int(extent) if extent.isdigit() else sizes.get(extent)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -204,27 +204,39 @@ class Pair:
         Raises:
             Skip: the inputs do not fit the program.
         """
-        inputs = self.inputs(plan)
+        return self.run_on(self.inputs(plan), self.layouts(plan), plan.sizes)
+
+    def run_on(
+        self,
+        inputs: Sequence[Any],
+        layouts: Sequence[tuple[Any, ...] | None],
+        sizes: Mapping[str, int],
+    ) -> Outcome:
+        """Run on these global inputs, whose symbolic sizes are ``sizes``, and compare.
+
+        Raises:
+            Skip: the inputs do not fit the program.
+        """
         wanted = self.expected(inputs)
         try:
-            found = run_on_mesh(self.fd, inputs, self.layouts(plan), self.devices)
+            found = run_on_mesh(self.fd, inputs, layouts, self.devices)
         except (Error, UnsupportedError) as error:
             return Outcome("refused", str(error), error)
         except Exception as error:
             return Outcome("raised", f"{type(error).__name__}: {error}", error)
-        terms = self.longest_reduction(plan)
+        terms = self.longest_reduction(sizes)
         roundings = self.rounding(inputs, wanted)
         outcome = Outcome("equal")
         for number, (whole, rounding) in enumerate(zip(wanted, roundings, strict=True)):
             self._compare(number, whole, rounding, terms, found, outcome)
         return outcome
 
-    def longest_reduction(self, plan: InputPlan) -> int:
+    def longest_reduction(self, sizes: Mapping[str, int]) -> int:
         """Return the greatest number of terms that one element of a tensor is the sum of."""
         longest = 1
         for tensor in self.program.tensors().values():
-            sizes = [extent_value(a.size, plan.sizes) or 1 for a in tensor.root if a.kind == "r"]
-            longest = max(longest, math.prod(sizes))
+            terms = [extent_value(a.size, sizes) or 1 for a in tensor.root if a.kind == "r"]
+            longest = max(longest, math.prod(terms))
         return longest
 
     def epsilon(self) -> float:

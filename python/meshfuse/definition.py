@@ -19,6 +19,7 @@ from ._C import (
     Fusion,
     FusionExecutorCache,
     FusionGuard,
+    InternalError,
     Scalar,
     TensorView,
 )
@@ -29,6 +30,7 @@ from .operators import Operators
 from .outputs import add_output
 from .profile import FusionProfile, PythonProfiler
 from .pytorch_utils import python_scalar_to_nvfuser_dtype, torch_dtype_to_nvfuser_dtype
+from .repro_on_failure import write_bundle_of_failure
 from .scalar_arguments import scalar_arguments, vector_arguments
 from .schedule import SchedOperators
 from .tensor_arguments import parse_tensor_arguments
@@ -49,7 +51,8 @@ def _without_options(execute: _Method) -> _Method:
             return self._run(inputs)
         except Exception as error:
             failure.mark_told(error, self._cache)
-            failure.report(error, "executing a fusion", self._cache, self._script_for(inputs))
+            script = self._script_for(inputs)
+            failure.report(error, "executing a fusion", self._cache, script, inputs)
             raise
 
     return cast("_Method", method)
@@ -127,6 +130,8 @@ class FusionDefinition(Inspection):
         if error is None:
             self._close()
             return
+        if isinstance(error, InternalError):
+            write_bundle_of_failure(error, self._lifecycle.fusion, None)
         self._lifecycle.discard()
         if isinstance(error, Exception):
             failure.log_once(error, "defining a fusion")
@@ -272,7 +277,8 @@ class FusionDefinition(Inspection):
             self._profile = profiler.profile
             return results
         except Exception as error:
-            failure.report(error, "executing a fusion", self._cache, self._script_for(inputs))
+            script = self._script_for(inputs)
+            failure.report(error, "executing a fusion", self._cache, script, inputs)
             raise
 
     def manual_execute(

@@ -30,7 +30,7 @@ def _execute(
     try:
         return execution.run(self, inputs, settings)
     except Exception as error:
-        failure.report(error, "executing a fusion", self)
+        failure.report(error, "executing a fusion", self, inputs=inputs)
         raise
 
 

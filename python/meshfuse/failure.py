@@ -8,12 +8,14 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
 from . import _C
 from ._C import FusionExecutorCache
 from .exceptions import PeerError
+from .repro_on_failure import write_bundle_of_failure
 
 _log = logging.getLogger("meshfuse")
 _process = os.getpid()
@@ -34,9 +36,15 @@ def log_once(error: BaseException, doing: str, script: str = "") -> None:
 
 
 def report(
-    error: Exception, doing: str, cache: FusionExecutorCache | None = None, script: str = ""
+    error: Exception,
+    doing: str,
+    cache: FusionExecutorCache | None = None,
+    script: str = "",
+    inputs: Iterable[Any] | None = None,
 ) -> None:
     """Log an exception once and, with more ranks than one, keep them from waiting for this one.
+
+    With MESHFUSE_REPRO_DIR a repro bundle is written, once the others have been told.
 
     Where every rank gives up the same execution, for the same bad program, nobody waits and the
     next execution works; an exception that nobody catches ends the group (see ``_watch``).
@@ -46,8 +54,14 @@ def report(
         doing: What was being done, for the log.
         cache: The program, if it exists: then only the ranks that take part in it are told.
         script: Text of a script that shows the failure, for the log.
+        inputs: This rank's inputs, for the bundle.
     """
     log_once(error, doing, script)
+    _tell(error, cache)
+    write_bundle_of_failure(error, None if cache is None else cache.fusion(), inputs)
+
+
+def _tell(error: Exception, cache: FusionExecutorCache | None) -> None:
     if not _watching or isinstance(error, PeerError) or hasattr(error, "_meshfuse_told"):
         return
     reason = _text(type(error), error)

@@ -292,6 +292,46 @@ class Inspection:
         )
         return repro.repro_script(self._defined(), self._api_name, self._id, self._kinds)
 
+    def save_repro(
+        self,
+        path: str | os.PathLike[str],
+        inputs: Iterable[Any] | None = None,
+        *,
+        values: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """Write a repro bundle: one file that ``meshfuse replay PATH`` runs elsewhere.
+
+        It holds the program, its options, versions, MESHFUSE_* variables, and of the inputs
+        shapes, strides and types (docs/cli.md). It holds no code.
+
+        Args:
+            path: The file.
+            inputs: Global tensors and numbers, as ``sim.run`` takes them. Numbers are kept.
+            values: Keep the elements of tensors, too.
+            seed: Where they are not kept, of the random elements of a replay.
+
+        Raises:
+            meshfuse.Error: the file cannot be written.
+
+        Example:
+            >>> import tempfile, torch
+            >>> from meshfuse import FusionDefinition
+            >>> from meshfuse.repro_bundle import load_bundle
+            >>> from meshfuse.repro_replay import replay
+            >>> with FusionDefinition() as fd:
+            ...     fd.add_output(fd.ops.relu(fd.define_tensor([-1])))
+            >>> with tempfile.NamedTemporaryFile() as file:
+            ...     fd.save_repro(file.name, [torch.randn(8)])
+            ...     replay(load_bundle(file.name)).kind
+            'equal'
+        """
+        from .repro_bundle import make_bundle, save_bundle
+
+        self._executor()  # the hooks of a class run
+        bundle = make_bundle(self._defined(), inputs, values=values, seed=seed)
+        save_bundle(bundle, path)
+
     def debug_output(self) -> str | None:
         """Return what the last ``execute(capture_debug_output=True)`` kept; None without one."""
         return self._debug_output

@@ -63,7 +63,7 @@ class MultiDeviceExecutor:
             self._check_backend()
             return self._cache.run(args)
         except Exception as error:
-            failure.report(error, "executing a fusion", self._cache)
+            failure.report(error, "executing a fusion", self._cache, inputs=args)
             raise
 
     def __str__(self) -> str:

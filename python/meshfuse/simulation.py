@@ -12,6 +12,7 @@ import torch
 
 from . import _C, failure
 from ._C import Communicator, CommunicatorGuard, Error, TensorView
+from .repro_on_failure import write_bundle_of_failure
 
 if TYPE_CHECKING:
     from .definition import FusionDefinition
@@ -105,6 +106,7 @@ class Simulation:
             return fd._executor().run_all(list(per_rank_inputs), self._communicator)
         except Exception as error:
             failure.log_once(error, "executing a fusion on a simulated mesh")
+            _write_bundle(error, fd, per_rank_inputs)
             raise
 
     def shard_tensor(self, tensor: torch.Tensor, tv: TensorView) -> list[torch.Tensor]:
@@ -154,6 +156,19 @@ def _in_order_of(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     order = sorted(range(whole.dim()), key=lambda i: -whole.stride()[i])
     back = [order.index(i) for i in range(whole.dim())]
     return part.permute(order).contiguous().permute(back)
+
+
+def _write_bundle(
+    error: Exception, fd: FusionDefinition, per_rank_inputs: Sequence[Sequence[Any]]
+) -> None:
+    """Write the inputs of a device that is on a mesh, if MESHFUSE_REPRO_DIR asks for it."""
+    fusion = None if fd._cache is None else fd._cache.fusion()
+    meshes = (
+        [tv.get_device_mesh() for tv in fusion.tensors() if tv.has_device_mesh()] if fusion else []
+    )
+    device = min((min(mesh.devices) for mesh in meshes), default=0)
+    given = per_rank_inputs[device] if device < len(per_rank_inputs) else None
+    write_bundle_of_failure(error, fusion, given, device)
 
 
 def _write_back(

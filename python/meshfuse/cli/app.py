@@ -16,6 +16,7 @@ COMMANDS = {
     "convert": "Write a sharding in another form: placements, partition spec, splits, Shardy.",
     "explain": "Say how tensors are divided, and what is communicated and why.",
     "plan": "Say what a program costs on meshes of several shapes.",
+    "replay": "Run a repro bundle on the simulated mesh.",
     "visualize": "Draw a program.",
 }
 
