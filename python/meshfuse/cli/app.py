@@ -14,9 +14,11 @@ from ..package_version import version
 COMMANDS = {
     "check": "Compare a program on the simulated mesh with itself alone.",
     "convert": "Write a sharding in another form: placements, partition spec, splits, Shardy.",
+    "doctor": "Check this machine: torch, MPI, launchers, GPUs, threads, variables.",
     "explain": "Say how tensors are divided, and what is communicated and why.",
     "plan": "Say what a program costs on meshes of several shapes.",
     "replay": "Run a repro bundle on the simulated mesh.",
+    "run": "Run a script on several ranks.",
     "visualize": "Draw a program.",
 }
 

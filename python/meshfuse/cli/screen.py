@@ -79,6 +79,18 @@ def styled(text: str, style: str) -> Text:
     return Text(text, f"mf.{style}")
 
 
+def show_findings(found: Iterable[tuple[str, str, str, str]]) -> None:
+    """Print checks as (name, status, fact, cure), a line each and one for its cure."""
+    out = console()
+    for name, status, fact, cure in found:
+        line = Text(f"{name:14} ")
+        line.append(f"{status:8} ", f"mf.{status}")
+        line.append(fact)
+        if cure:
+            line.append(f"\n{'':24}cure: {cure}", "bold")
+        out.print(line, soft_wrap=True)
+
+
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
     """Show on standard error, if that is a terminal, that something takes a while."""

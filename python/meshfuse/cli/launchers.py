@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The programs that start ranks: mpirun and torchrun."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import _C
+
+PLUGIN = Path(_C.__file__).with_name("libmeshfuse_mpi.so")
+# As root and with more ranks than cores: mpirun refuses both unless it is told otherwise. Options
+# would do it, but Open MPI 4, Open MPI 5 and MPICH have different ones.
+_ALLOW = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+# Ranks that share cores must not be bound to one of them, nor wait without pause.
+_SHARE = {
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+# Loads the plugin in a process of its own, and says which MPI it uses.
+_LOAD = """\
+import ctypes, sys, torch, meshfuse
+plugin = ctypes.CDLL(sys.argv[1])
+text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
+plugin.MPI_Get_library_version(text, ctypes.byref(length))
+print(text.value.decode().splitlines()[0].split(", package")[0])
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of a process; ``code`` is None where it was given up."""
+
+    code: int | None
+    output: str
+    error: str = ""
+
+    @property
+    def last_line(self) -> str:
+        """The last line of what it said, for messages."""
+        lines = (self.error or self.output).strip().splitlines()
+        return lines[-1].strip() if lines else "it said nothing"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command that starts ranks, and what it adds to the environment."""
+
+    launcher: str
+    command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def find_mpirun() -> str | None:
+    """Return MPIEXEC, the mpirun of this Python's environment, or the one on PATH."""
+    own = str(Path(sys.executable).parent / "mpirun")
+    for candidate in (os.environ.get("MPIEXEC"), own, "mpirun", "mpiexec"):
+        if candidate and (found := shutil.which(candidate)):
+            return found
+    return None
+
+
+def launch(launcher: str, ranks: int, command: Sequence[str]) -> Launch:
+    """Return how to start ``command``, the arguments of Python, on so many ranks."""
+    if launcher == "torchrun":
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        return Launch(launcher, [*start, "--nproc-per-node", str(ranks), *command])
+    added = dict(_ALLOW)
+    if ranks > len(os.sched_getaffinity(0)):
+        added |= _SHARE
+    python = [sys.executable, *command]
+    return Launch(launcher, [find_mpirun() or "mpirun", "-np", str(ranks), *python], added)
+
+
+def run_quietly(
+    command: Sequence[str],
+    seconds: float,
+    added: Mapping[str, str] | None = None,
+    only: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run a process to its end, and end it with all its children after so many seconds.
+
+    Its environment is ``only``, or that of this process with ``added``.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            env=dict(only) if only is not None else {**os.environ, **(added or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Ended(127, "", f"{command[0]}: {error.strerror}")
+    try:
+        output, errors = process.communicate(timeout=seconds)
+        return Ended(process.returncode, output, errors)
+    except subprocess.TimeoutExpired:
+        return Ended(None, *_end(process))
+    except BaseException:
+        _end(process)
+        raise
+
+
+def load_plugin(seconds: float) -> Ended:
+    """Load the MPI plugin in a process of its own; its output is the name of the MPI."""
+    return run_quietly([sys.executable, "-c", _LOAD, str(PLUGIN)], seconds)
+
+
+def why_not_mpirun(seconds: float = 60) -> str | None:
+    """Return why ranks cannot be started by mpirun; None where they can."""
+    if not PLUGIN.is_file():
+        return f"this build has no MPI plugin ({PLUGIN})"
+    mpirun = find_mpirun()
+    if mpirun is None:
+        return "there is no mpirun, neither as MPIEXEC nor on PATH"
+    started = run_quietly([mpirun, "-np", "1", "true"], seconds, _ALLOW)
+    if started.code != 0:
+        how = f"did not end in {seconds:g} s" if started.code is None else started.last_line
+        return f"{mpirun} starts no process: {how}"
+    try:
+        ctypes.CDLL(str(PLUGIN))  # starts nothing
+    except OSError as error:
+        return f"the MPI plugin does not load: {error}"
+    return None
+
+
+def pass_through(start: Launch) -> int:
+    """Run ranks with this process's input and output; return the exit code.
+
+    Signals that end this process go to the launcher first, which ends the ranks.
+    """
+    process = subprocess.Popen(start.command, env={**os.environ, **_missing(start.environment)})
+
+    def forward(number: int, frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        while True:
+            try:
+                code = process.wait()
+                return code if code >= 0 else 128 - code
+            except KeyboardInterrupt:  # a terminal sends it to the launcher, too
+                continue
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _missing(added: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in added.items() if name not in os.environ}
+
+
+def _end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+    return process.communicate()

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``meshfuse run``: start a script on several ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import launchers
+from .command import Failure, WrongInput, show_json
+from .command import command as make_command
+
+
+@make_command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+@click.option("-n", "ranks", type=click.IntRange(1), required=True, help="Number of ranks.")
+@click.option(
+    "--launcher",
+    type=click.Choice(["mpirun", "torchrun"]),
+    help="Default: mpirun where it works and the MPI plugin loads, else torchrun.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the command, and run nothing.")
+def command(
+    script: Path,
+    arguments: tuple[str, ...],
+    ranks: int,
+    launcher: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Run SCRIPT with its arguments on N ranks of this machine.
+
+    The exit code is the launcher's: mpirun's is that of a rank that failed, torchrun's is 1.
+    Options of this command stand before SCRIPT.
+    """
+    if not script.is_file():
+        raise WrongInput(f"run: there is no script {script}.")
+    reason = None
+    if launcher != "torchrun":
+        reason = launchers.why_not_mpirun()
+    if launcher == "mpirun" and reason is not None:
+        raise Failure(f"run: {reason}. `meshfuse doctor` says more; or use --launcher torchrun.")
+    chosen = launcher or ("mpirun" if reason is None else "torchrun")
+    start = launchers.launch(chosen, ranks, [str(script), *arguments])
+    if dry_run:
+        code = 0
+    else:
+        code = launchers.pass_through(start)
+    if as_json:
+        show_json(
+            {
+                "launcher": chosen,
+                "reason": reason,
+                "command": start.command,
+                "environment": start.environment,
+                "exit_code": None if dry_run else code,
+            }
+        )
+    elif dry_run:
+        words = [f"{name}={value}" for name, value in start.environment.items()]
+        click.echo(" ".join([*words, *start.command]))
+    if code:
+        raise click.exceptions.Exit(code)
