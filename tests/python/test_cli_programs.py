@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cli_programs import ROW_PARALLEL, SCRIPT, failed, ok, ok_json, process, run, written
@@ -282,3 +284,29 @@ def test_unexpected_errors_are_one_message(text, monkeypatch):
         "explain: unexpected KeyError: 'k'. Run it again with --traceback to see where, and report "
         "it with the program.",
     )
+
+
+@pytest.mark.parametrize("arguments", [["doctor", "--json"], ["explain", "x", "--json"], []])
+def test_package_that_cannot_be_imported(tmp_path, arguments):
+    """The command is outside the package: one message, which JSON has, too."""
+    (tmp_path / "meshfuse").mkdir()
+    message = "meshfuse was built against torch 2.11, but torch 9 is installed. Rebuild it: pip"
+    written(tmp_path / "meshfuse", "__init__.py", f"raise ImportError({message!r})")
+    (tmp_path / "meshfuse_command").symlink_to(
+        Path(__file__).resolve().parents[2] / "python" / "meshfuse_command"
+    )
+    code = "import sys, meshfuse_command; sys.exit(meshfuse_command.main())"
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (1, f"meshfuse: {message}\n")
+    if "doctor" in arguments:
+        (check,) = json.loads(result.stdout)["checks"]
+        assert (check["status"], check["cure"]) == ("failed", "Rebuild it: pip")
+    elif arguments:
+        assert json.loads(result.stdout) == {"error": message}

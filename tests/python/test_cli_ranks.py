@@ -58,9 +58,11 @@ def test_run(hello):
 
 
 def test_run_by_torchrun(hello):
-    result = process("run", "-n", "2", "--launcher", "torchrun", hello, "0")
+    result = process("run", "-n", "2", "--json", "--launcher", "torchrun", hello, "0")
     assert result.returncode == 0, result.stderr
-    assert "rank 1 of 2 c10d []" in result.stdout
+    assert "rank 1 of 2 c10d []" in result.stderr
+    found = json.loads(result.stdout)
+    assert (found["launcher"], found["reason"], found["exit_code"]) == ("torchrun", None, 0)
 
 
 def test_run_ends_its_ranks(tmp_path):

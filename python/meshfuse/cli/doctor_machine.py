@@ -29,7 +29,7 @@ def check_torch() -> list[Finding]:
     if built.split("+")[0] != running.split("+")[0]:
         fact = f"torch {running}, but the extension was built with {built}"
         found = [Finding("torch", "warning", fact, f"build it again: {_REBUILD}")]
-    if _C.__version__ != version():
+    if _C.__version__ != str(version()):
         fact = f"the package is {version()}, but its extension {_C.__version__}"
         found.append(Finding("package", "failed", fact, f"build it again: {_REBUILD}"))
     return [*found, _small_program()]

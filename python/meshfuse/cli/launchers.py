@@ -142,12 +142,17 @@ def why_not_mpirun(seconds: float = 60) -> str | None:
     return None
 
 
-def pass_through(start: Launch) -> int:
+def pass_through(start: Launch, to_stderr: bool = False) -> int:
     """Run ranks with this process's input and output; return the exit code.
 
     Signals that end this process go to the launcher first, which ends the ranks.
+
+    Args:
+        start: What to run.
+        to_stderr: Send what ranks print to standard error.
     """
-    process = subprocess.Popen(start.command, env={**os.environ, **_missing(start.environment)})
+    environment = {**os.environ, **_missing(start.environment)}
+    process = subprocess.Popen(start.command, env=environment, stdout=2 if to_stderr else None)
 
     def forward(number: int, frame: object) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -33,7 +33,8 @@ def command(
     """Run SCRIPT with its arguments on N ranks of this machine.
 
     The exit code is the launcher's: mpirun's is that of a rank that failed, torchrun's is 1.
-    Options of this command stand before SCRIPT.
+    Options of this command stand before SCRIPT. With --json, what ranks print goes to standard
+    error.
     """
     if not script.is_file():
         raise WrongInput(f"run: there is no script {script}.")
@@ -44,10 +45,7 @@ def command(
         raise Failure(f"run: {reason}. `meshfuse doctor` says more; or use --launcher torchrun.")
     chosen = launcher or ("mpirun" if reason is None else "torchrun")
     start = launchers.launch(chosen, ranks, [str(script), *arguments])
-    if dry_run:
-        code = 0
-    else:
-        code = launchers.pass_through(start)
+    code = 0 if dry_run else launchers.pass_through(start, to_stderr=as_json)
     if as_json:
         show_json(
             {
