@@ -102,7 +102,8 @@ from .validation import (  # noqa: E402
 from .vector import Vector  # noqa: E402
 
 if TYPE_CHECKING:
-    from . import autograd, nn
+    from . import autograd, nn, planner
+    from .planner import plan_costs
 
 add_unsupported_ops()
 Tensor = TensorView
@@ -176,6 +177,8 @@ __all__ = [
     "nn",
     "ops",
     "parse_ir",
+    "plan_costs",
+    "planner",
     "pytorch_utils",
     "reset_profiler",
     "schedule",
@@ -188,8 +191,14 @@ __all__ = [
 ]
 
 
+_MODULES = ("autograd", "nn", "planner")
+_PLANNER = ("plan_costs",)
+
+
 def __getattr__(name: str) -> Any:
-    """Import the modules for torch's autograd when they are first asked for."""
-    if name in ("autograd", "nn"):
+    """Import the modules for torch's autograd and the planner when they are first asked for."""
+    if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
+    if name in _PLANNER:
+        return getattr(importlib.import_module(".planner", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

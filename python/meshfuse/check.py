@@ -112,11 +112,11 @@ def check(
         raise Error(f"check: examples is {examples}. Give a number of at least 1.")
     program = parse(fd.ir())
     if mesh is not None:
-        program = remesh(program, _device_mesh(mesh))
+        program = remesh(program, device_mesh(mesh))
     return _Search(program, rtol, seed).run(examples)
 
 
-def _device_mesh(mesh: int | Sequence[int] | DeviceMesh) -> DeviceMesh:
+def device_mesh(mesh: int | Sequence[int] | DeviceMesh) -> DeviceMesh:
     if isinstance(mesh, DeviceMesh):
         return mesh
     shape = (mesh,) if isinstance(mesh, int) else tuple(mesh)

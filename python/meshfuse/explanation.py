@@ -165,7 +165,7 @@ def explain(
 ) -> Explanation:
     """Run the passes on a copy of ``fusion`` and say what they made of it."""
     known = _sizes_of_inputs(fusion, inputs) if inputs is not None else []
-    known += [_known_size(key, value) for key, value in (sizes or {}).items()]
+    known += [known_size(key, value) for key, value in (sizes or {}).items()]
     facts = _C.explain(fusion, known)
     return Explanation(
         [_tensor(dict(t)) for t in facts["tensors"]],
@@ -215,7 +215,8 @@ def _sizes_of_inputs(fusion: Fusion, inputs: Iterable[Any]) -> list[tuple[str, l
     return known
 
 
-def _known_size(key: Any, value: Any) -> tuple[str, list[int], bool]:
+def known_size(key: Any, value: Any) -> tuple[str, list[int], bool]:
+    """Return an entry of ``sizes`` as the compiler takes it; raise where it is neither form."""
     name = key.name if isinstance(key, TensorView) else str(key)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return name, [value], False

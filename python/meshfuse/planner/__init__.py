@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a program costs on a mesh, before it runs there, and which annotations make it cheap."""
+
+from __future__ import annotations
+
+from .links import Device, Link, Links, Rate
+from .plan_cost import CommunicationCost, PlanCost, plan_costs
+
+__all__ = [
+    "CommunicationCost",
+    "Device",
+    "Link",
+    "Links",
+    "PlanCost",
+    "Rate",
+    "plan_costs",
+]
