@@ -103,7 +103,7 @@ from .vector import Vector  # noqa: E402
 
 if TYPE_CHECKING:
     from . import autograd, nn, planner
-    from .planner import plan_costs
+    from .planner import autoshard, plan_costs
 
 add_unsupported_ops()
 Tensor = TensorView
@@ -159,6 +159,7 @@ __all__ = [
     "Vector",
     "__version__",
     "autograd",
+    "autoshard",
     "clone",
     "compute_contiguity",
     "compute_tensor_descriptor",
@@ -192,7 +193,7 @@ __all__ = [
 
 
 _MODULES = ("autograd", "nn", "planner")
-_PLANNER = ("plan_costs",)
+_PLANNER = ("autoshard", "plan_costs")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .links import Device, Link, Links, Rate
 from .plan_cost import CommunicationCost, PlanCost, plan_costs
+from .sharded import autoshard
 
 __all__ = [
     "CommunicationCost",
@@ -13,5 +14,6 @@ __all__ = [
     "Links",
     "PlanCost",
     "Rate",
+    "autoshard",
     "plan_costs",
 ]

@@ -63,6 +63,8 @@ class Device:
         memory_gb_per_s: Bytes read or written in a second, 1e9.
         step_us: Microseconds that the start of an operation takes.
         function_ns: Nanoseconds of one element of exp, tanh and their kind.
+        cache_bytes: So many bytes of what an operation reads and writes are in a cache.
+        cache_gb_per_s: Bytes of them in a second, 1e9.
         source: Where the figures are from.
     """
 
@@ -71,7 +73,15 @@ class Device:
     memory_gb_per_s: float
     step_us: float
     function_ns: float
+    cache_bytes: float = 0.0
+    cache_gb_per_s: float = 1.0
     source: str = ""
+
+    def traffic_us(self, traffic: float) -> float:
+        """Return the microseconds of reading and writing this many bytes."""
+        cached = min(traffic, self.cache_bytes)
+        beyond = (traffic - cached) / (self.memory_gb_per_s * 1e3)
+        return beyond + cached / (self.cache_gb_per_s * 1e3)
 
     def flops_us(self, flops: float, dtype: str) -> float:
         """Return the microseconds of this many multiplications and additions."""
@@ -190,7 +200,8 @@ class Links:
         flops = ", ".join(f"{kind} {rate:.4g}" for kind, rate in device.gflops.items())
         lines.append(f"device {device.name}: GFLOP/s {flops}; memory {device.memory_gb_per_s:.4g}")
         lines.append(
-            f"  GB/s; {device.step_us:.3g} us per operation; {device.function_ns:.3g} ns per exp"
+            f"  GB/s, {device.cache_bytes / 1e6:.3g} MB in a cache {device.cache_gb_per_s:.4g} "
+            f"GB/s; {device.step_us:.3g} us per operation; {device.function_ns:.3g} ns per exp"
         )
         return "\n".join([*lines, f"  {device.source}"])
 
@@ -208,7 +219,11 @@ def _check(links: Links) -> None:
             if rate.alpha_us < 0 or not rate.gb_per_s > 0:
                 raise Error(f"Links: {kind} has {rate}. Give a rate above 0 and no negative time.")
     device = links.device
-    figures = {**device.gflops, "memory_gb_per_s": device.memory_gb_per_s}
+    figures = {
+        **device.gflops,
+        "memory_gb_per_s": device.memory_gb_per_s,
+        "cache_gb_per_s": device.cache_gb_per_s,
+    }
     for name, value in figures.items():
         if not value > 0:
             raise Error(f"Links: {name} of {device.name} is {value}. Give a number above 0.")
@@ -241,8 +256,11 @@ _CPU = Device(
     12.0,
     2.0,
     1.0,
+    1 << 20,
+    50.0,
     "published: 2 AVX2 multiply-adds of 8 f32 per cycle (AMD and Intel optimization manuals), at "
-    "3 GHz 96 GFLOP/s, 70 % of that; DDR4-3200 25.6 GB/s per channel (JEDEC), shared by two cores",
+    "3 GHz 96 GFLOP/s, 70 % of that; DDR4-3200 25.6 GB/s per channel (JEDEC), shared by two cores; "
+    "1 MB of second-level cache at 32 bytes per cycle, half of that",
 )
 _GPU = Device(
     "H100 SXM",
@@ -250,8 +268,8 @@ _GPU = Device(
     3350.0,
     4.0,
     0.001,
-    "published: NVIDIA H100 data sheet (dense), HBM3 3.35 TB/s; start of a kernel by order of "
-    "magnitude",
+    source="published: NVIDIA H100 data sheet (dense), HBM3 3.35 TB/s; start of a kernel by "
+    "order of magnitude",
 )
 _ORDER = "latency by order of magnitude"
 _SHARED = Link(

@@ -66,7 +66,7 @@ def step_us(step: Step, links: Links) -> float:
     traffic = sum(tensor.bytes for tensor in (*step.ins, *step.outs))
     if transfer is not None:  # only the slice is read
         traffic = 2 * step.outs[0].bytes
-    return device.step_us + max(_compute_us(step, device), traffic / (device.memory_gb_per_s * 1e3))
+    return device.step_us + max(_compute_us(step, device), device.traffic_us(traffic))
 
 
 def _compute_us(step: Step, device: Device) -> float:

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Searches annotations: all of them where they are few, else by a beam and single changes.
+
+What is tried depends on the program alone, not on time, so every rank finds the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .annotations import Annotation
+from .candidates import Choice, Evaluator, Score
+from .progress import Progress
+
+__all__ = ["EXACT_LIMIT", "Found", "search"]
+
+#: So many programs are tried one by one; of more, a beam.
+EXACT_LIMIT = 3000
+_EVALUATIONS = 2000
+_WIDTHS = (8, 48)
+_SWEEPS = 4
+_SAME_TIME = 0.01
+
+Assigned = dict[str, Annotation]
+Key = Callable[[Score], tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        assignment: The annotations.
+        score: Their cost.
+        exact: Whether all programs were tried.
+        evaluations: Number of programs that were compiled.
+    """
+
+    assignment: Assigned
+    score: Score
+    exact: bool
+    evaluations: int
+
+
+def search(
+    evaluator: Evaluator,
+    choices: list[Choice],
+    progress: Progress,
+    memory_limit: int | None = None,
+) -> Found | None:
+    """Return the cheapest annotations; over the limit, those of least memory. None: all refused."""
+    exact = math.prod(1 + len(c.annotations) for c in choices) <= EXACT_LIMIT
+    key = _by_time(memory_limit)
+    if exact:
+        best = _enumerate(evaluator, choices, key, progress)
+    else:
+        keys = [key] if memory_limit is None else [key, _by_memory]
+        best = _beam(evaluator, choices, keys, progress)
+        best = best and _improve(evaluator, choices, best, key, progress)
+        if best and memory_limit is not None and best[1].peak_memory > memory_limit:
+            best = _improve(evaluator, choices, best, _by_memory, progress)
+            best = _improve(evaluator, choices, best, key, progress)
+    if best is None:
+        return None
+    best = _least_demanding(evaluator, best, memory_limit)
+    best = _without_idle_ones(evaluator, best)
+    return Found(best[0], best[1], exact, evaluator.evaluations)
+
+
+def _by_time(memory_limit: int | None) -> Key:
+    def key(score: Score) -> tuple[float, ...]:
+        over = 0 if memory_limit is None else max(0, score.peak_memory - memory_limit)
+        return (over, score.time_us, score.peak_memory, score.communications, score.annotations)
+
+    return key
+
+
+def _by_memory(score: Score) -> tuple[float, ...]:
+    return (score.peak_memory, score.time_us, score.communications, score.annotations)
+
+
+State = tuple[Assigned, Score]
+
+
+def _enumerate(
+    evaluator: Evaluator, choices: list[Choice], key: Key, progress: Progress
+) -> State | None:
+    best: State | None = None
+    total = math.prod(1 + len(c.annotations) for c in choices)
+    for number in range(total):
+        assignment: Assigned = {}
+        rest = number
+        for choice in choices:
+            rest, pick = divmod(rest, 1 + len(choice.annotations))
+            if pick:
+                assignment[choice.tensor] = choice.annotations[pick - 1]
+        score = evaluator.score(assignment)
+        if score is not None and (best is None or key(score) < key(best[1])):
+            best = assignment, score
+        progress.advance(number + 1, total)
+    return best
+
+
+def _beam(
+    evaluator: Evaluator, choices: list[Choice], keys: list[Key], progress: Progress
+) -> State | None:
+    """Decide tensor after tensor, for one mesh axis after another; try each order of mesh axes."""
+    axes = [i for i, n in enumerate(evaluator.mesh.shape) if n > 1]
+    orders = list(itertools.permutations(axes))
+    decisions = sum(len(_options(None, c, axis)) for c in choices for axis in axes)
+    width = _EVALUATIONS // max(1, decisions * len(orders))
+    width = max(_WIDTHS[0], min(_WIDTHS[1], width))
+    start = evaluator.score({})
+    first: list[State] = [] if start is None else [({}, start)]
+    if start is None:  # refused without annotations: begin with each of them
+        first = list(_scored(evaluator, ({c.tensor: a} for c in choices for a in c.annotations)))
+    found: list[State] = []
+    done, total = 0, len(orders) * len(axes) * len(choices)
+    for order in orders:
+        states = first
+        for axis, choice in itertools.product(order, choices):
+            grown = [
+                assignment | {choice.tensor: annotation}
+                for assignment, _ in states
+                for annotation in _options(assignment.get(choice.tensor), choice, axis)
+            ]
+            states = _best_of(evaluator, states + list(_scored(evaluator, grown)), keys, width)
+            done += 1
+            progress.advance(done, total)
+        found += states
+    return min(found, key=lambda state: keys[0](state[1]), default=None)
+
+
+def _options(now: Annotation | None, choice: Choice, axis: int) -> list[Annotation]:
+    """Return the annotations of a tensor that differ from what it has in one mesh axis.
+
+    A tensor that has none may also divide one of its axes by the whole mesh.
+    """
+    rest = [None] * len(choice.annotations[0].axes) if now is None else list(now.axes)
+    rest[axis : axis + 1] = []
+    return [
+        a
+        for a in choice.annotations
+        if (a != now and [*a.axes[:axis], *a.axes[axis + 1 :]] == rest)
+        or (now is None and len(set(a.axes)) == 1)
+    ]
+
+
+def _scored(evaluator: Evaluator, assignments: Iterable[Assigned]) -> Iterable[State]:
+    for assignment in assignments:
+        score = evaluator.score(assignment)
+        if score is not None:
+            yield assignment, score
+
+
+def _best_of(evaluator: Evaluator, states: list[State], keys: list[Key], width: int) -> list[State]:
+    """Keep the best states by each key in turn; of equal programs the first."""
+    kept: dict[bytes, State] = {}
+    for key in keys:
+        room = width // len(keys)
+        for state in sorted(states, key=lambda state: key(state[1])):
+            found = evaluator.scored(state[0])
+            if found is None or found[1] in kept:
+                continue
+            kept[found[1]] = state
+            room -= 1
+            if room == 0:
+                break
+    return list(kept.values())
+
+
+def _improve(
+    evaluator: Evaluator, choices: list[Choice], best: State, key: Key, progress: Progress
+) -> State:
+    """Change, add and remove single annotations as long as it helps."""
+    for sweep in range(_SWEEPS):
+        before = best
+        for choice in choices:
+            rest = {name: a for name, a in best[0].items() if name != choice.tensor}
+            changed = [rest, *(rest | {choice.tensor: a} for a in choice.annotations)]
+            states = [best, *_scored(evaluator, changed)]
+            best = min(states, key=lambda state: key(state[1]))
+        progress.advance(sweep + 1, _SWEEPS)
+        if best[1] == before[1]:
+            break
+    return best
+
+
+def _least_demanding(evaluator: Evaluator, best: State, memory_limit: int | None) -> State:
+    """Of the programs that take about as long, return the one with fewest communications.
+
+    Then least memory counts, then fewest annotations: the model does not know times to 1 %.
+    """
+    if memory_limit is not None and best[1].peak_memory > memory_limit:
+        return best
+    near = [
+        (assignment, score)
+        for assignment, score in evaluator.all_scores()
+        if score.time_us <= best[1].time_us * (1 + _SAME_TIME)
+        and (memory_limit is None or score.peak_memory <= memory_limit)
+    ]
+    return min(near, key=lambda state: _demand(state[1]))
+
+
+def _demand(score: Score) -> tuple[float, ...]:
+    return (score.communications, score.peak_memory, score.annotations, score.time_us)
+
+
+def _without_idle_ones(evaluator: Evaluator, best: State) -> State:
+    """Leave out annotations that cost nothing to leave out."""
+    for name in list(best[0]):
+        rest = {other: a for other, a in best[0].items() if other != name}
+        for state in _scored(evaluator, [rest]):
+            if _is_no_worse(state[1], best[1]):
+                best = state
+    return best
+
+
+def _is_no_worse(score: Score, than: Score) -> bool:
+    return (
+        score.time_us <= than.time_us
+        and score.peak_memory <= than.peak_memory
+        and score.communications <= than.communications
+    )
