@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import _C
 from ._C import Error, Fusion, Scalar, TensorView
+
+if TYPE_CHECKING:
+    from .planner.plan_cost import PlanCost
+    from .planner.suggest import Suggestion
 
 #: A tensor axis, or "partial" where each device holds a part of a sum.
 Place = int | str
@@ -114,6 +118,10 @@ class Explanation:
     Attributes:
         tensors: The program's tensors, then those that the passes have made.
         communications: In order of execution.
+        cost: Modelled time and memory (docs/planner.md); None where they depend on a size that is
+            not known, or the figures of links cannot be read.
+        suggestions: Single annotations that would make it cheaper, the best first, if they were
+            asked for.
 
     Example:
         >>> from meshfuse import DeviceMesh, FusionDefinition, ParallelType
@@ -133,6 +141,8 @@ class Explanation:
 
     tensors: list[TensorExplanation]
     communications: list[Communication]
+    cost: PlanCost | None = None
+    suggestions: list[Suggestion] | None = None
 
     @property
     def bytes(self) -> int:
@@ -146,6 +156,8 @@ class Explanation:
             tensor["origins"] = {axis: list(o) for axis, o in tensor["origins"].items()}
             if isinstance(tensor["origin"], tuple):
                 tensor["origin"] = list(tensor["origin"])
+        if self.cost is not None:
+            result["cost"] = self.cost.to_dict()
         return result | {"bytes": self.bytes}
 
     def __str__(self) -> str:
@@ -154,7 +166,20 @@ class Explanation:
         head = f"{n or 'no'} communication{'' if n == 1 else 's'}"
         head += f", {self.bytes} bytes per device" if n else ""
         parts = [head] + [f"{i}. {c}" for i, c in enumerate(self.communications, start=1)]
+        if self.cost is not None:
+            parts.insert(
+                1,
+                f"modelled: {self.cost.time_us:.1f} us, {self.cost.communication_us:.1f} us of "
+                f"them to communicate; {self.cost.peak_memory} bytes per device in memory",
+            )
         parts.append("\n".join(["tensors:"] + [f"  {tensor}" for tensor in self.tensors]))
+        if self.suggestions is not None:
+            parts.append("\n".join(["suggestions:", *map(str, self.suggestions)]))
+            if not self.suggestions:
+                parts[-1] += (
+                    "\nno single annotation is modelled to take less time, or as much with "
+                    "less memory"
+                )
         return "\n\n".join(parts)
 
 
@@ -162,15 +187,19 @@ def explain(
     fusion: Fusion,
     inputs: Iterable[Any] | None = None,
     sizes: Mapping[str | TensorView | Scalar, int | Sequence[int]] | None = None,
+    suggest: bool = False,
 ) -> Explanation:
     """Run the passes on a copy of ``fusion`` and say what they made of it."""
     known = _sizes_of_inputs(fusion, inputs) if inputs is not None else []
     known += [known_size(key, value) for key, value in (sizes or {}).items()]
     facts = _C.explain(fusion, known)
-    return Explanation(
-        [_tensor(dict(t)) for t in facts["tensors"]],
-        [_communication(dict(c)) for c in facts["communications"]],
-    )
+    from .planner.explained import cost_and_suggestions
+
+    tensors = [_tensor(dict(t)) for t in facts["tensors"]]
+    lines = {t.name: t.origin for t in tensors if isinstance(t.origin, str)}
+    cost, found = cost_and_suggestions(fusion, known, lines, suggest)
+    communications = [_communication(dict(c)) for c in facts["communications"]]
+    return Explanation(tensors, communications, cost, found)
 
 
 def _tensor(facts: dict[str, Any]) -> TensorExplanation:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from . import explanation, repro, validation
-from ._C import Error, Fusion, FusionExecutorCache, Scalar, TensorView, UnsupportedError
+from ._C import Error, Fusion, FusionExecutorCache, Scalar, TensorView
 from .explanation import Explanation
 from .lifecycle import Lifecycle, Phase
 from .profile import FusionProfile
@@ -78,7 +78,9 @@ class Inspection:
         Needs no ranks: it works in one process for a mesh of any size.
 
         Args:
-            suggest: Propose changes. Not available in this version.
+            suggest: Try every annotation of one tensor, in place of what it has or where it has
+                none, and list those that are modelled to take less time, or as much with less
+                memory (docs/planner.md).
             inputs: Global tensors, as ``sim.run`` takes them, for sizes that the program leaves
                 open; values are not read, so ``torch.empty(..., device="meta")`` will do.
             sizes: Instead: name of an input (or the input) to its global sizes, or name of an open
@@ -88,11 +90,7 @@ class Inspection:
             meshfuse.Error: the passes refuse the program; or the bytes of a communication depend
                 on a size that is not given; or sizes contradict each other or the program.
         """
-        if suggest:
-            raise UnsupportedError(
-                "explain: suggest=True is not available in this version of meshfuse. Leave it out."
-            )
-        return explanation.explain(self._executor().fusion(), inputs, sizes)
+        return explanation.explain(self._executor().fusion(), inputs, sizes, suggest)
 
     def visualize(
         self,

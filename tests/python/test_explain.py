@@ -304,8 +304,3 @@ def test_uneven_sizes():
     fd = set_between(0, None, shape=(-1, 4), mesh=TWO)
     with pytest.raises(meshfuse.Error, match=r"T0.*5.*2"):
         fd.explain(sizes={"T0": (5, 4)})
-
-
-def test_suggestions_are_not_available():
-    with pytest.raises(meshfuse.UnsupportedError, match="suggest=True is not available"):
-        row_parallel().explain(suggest=True)

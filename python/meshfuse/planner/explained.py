@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The cost and the suggestions of ``fd.explain()``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .._C import Error, Fusion
+from ..program_text import parse
+from .links import current_links
+from .local_program import ProgramReader
+from .open_sizes import KnownSize, known_sizes
+from .plan_cost import PlanCost, compiled_text, cost_of
+from .suggest import Suggestion, suggestions
+
+__all__ = ["cost_and_suggestions"]
+
+
+def cost_and_suggestions(
+    fusion: Fusion, known: list[KnownSize], lines: Mapping[str, str], suggest: bool
+) -> tuple[PlanCost | None, list[Suggestion] | None]:
+    """Return the cost of a program, and what would lower it if that is asked for.
+
+    The cost is None where it cannot be known; suggestions that are asked for raise instead.
+    """
+    try:
+        links = current_links()
+        sizes = known_sizes(fusion, parse(fusion.ir()), known)
+        cost = cost_of(ProgramReader(sizes).read(compiled_text(_not_strict(fusion))), links)
+    except Error:
+        if suggest:
+            raise
+        return None, None
+    if not suggest:
+        return cost, None
+    return cost, suggestions(_not_strict(fusion), sizes, links, lines)
+
+
+def _not_strict(fusion: Fusion) -> Fusion:
+    """Return the program without strict mode: what to do about its errors is what is asked."""
+    if not fusion.strict:
+        return fusion
+    copy = fusion.clone()
+    copy.strict = False
+    return copy

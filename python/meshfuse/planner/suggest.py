@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Single annotations that would make a program cheaper, for ``fd.explain(suggest=True)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from .. import _C
+from .._C import DeviceMesh, Error, Fusion, InternalError, TensorView, UnsupportedError
+from ..program_text import Program, parse
+from .annotations import Annotation, annotate, is_annotated, possible_annotations, python_text
+from .links import Links
+from .local_program import LocalProgram, ProgramReader
+from .plan_cost import PlanCost, compiled_text, cost_of
+
+__all__ = ["Suggestion", "suggestions"]
+
+_MOST = 5
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A change of one annotation.
+
+    Attributes:
+        tensor: Whose annotation it is.
+        change: ``"add"``, ``"replace"`` or ``"remove"``.
+        text: Python lines to write in the definition, the tensor called as the IR names it, after
+            ``import torch, meshfuse``; a comment where there is nothing to write.
+        leave_out: ``"file:line"`` of the annotation that is replaced or removed, if it is known.
+        results: Results that then lie differently, in words.
+        cost: What the program then costs.
+        now: What it costs now.
+    """
+
+    tensor: str
+    change: str
+    text: str
+    leave_out: str | None
+    results: list[str]
+    cost: PlanCost
+    now: PlanCost
+
+    def __str__(self) -> str:
+        """Return the change, what it brings, and the lines."""
+        saved = 100 * (1 - self.cost.time_us / self.now.time_us)
+        lines = [
+            f"{self.change} the annotation of {self.tensor}: {self.cost.time_us:.1f} us modelled "
+            f"instead of {self.now.time_us:.1f} ({saved:.0f} % less), {self.cost.bytes} bytes per "
+            f"device sent instead of {self.now.bytes}, {self.cost.peak_memory} bytes in memory "
+            f"instead of {self.now.peak_memory}"
+        ]
+        if self.leave_out:
+            lines.append(f"  leave out what is at {self.leave_out}")
+        lines += [f"  {line}" for line in self.text.splitlines()]
+        lines += [f"  then {result}" for result in self.results]
+        return "\n".join(lines)
+
+
+def suggestions(
+    fusion: Fusion,
+    sizes: Mapping[str, int],
+    links: Links,
+    lines: Mapping[str, str | None],
+) -> list[Suggestion]:
+    """Return the single changes that are modelled to save time or, in no more time, memory.
+
+    The best is the first.
+
+    Tried is every even division of every input and result of an operation, over every mesh axis,
+    in place of the annotation it has or where it has none; and to leave an annotation out.
+
+    Args:
+        fusion: The program.
+        sizes: Values of its open sizes.
+        links: Figures of the machine.
+        lines: Where annotations are made, by tensor.
+    """
+    meshes = {tv.get_device_mesh() for tv in fusion.tensors() if tv.has_device_mesh()}
+    if len(meshes) != 1:
+        return []
+    (mesh,) = meshes
+    reader = ProgramReader(sizes)
+    before = reader.read(compiled_text(fusion))
+    now = cost_of(before, links)
+    found = []
+    for change in _changes(fusion, mesh, sizes):
+        try:
+            after = reader.read(compiled_text(change.fusion))
+        except (Error, InternalError, UnsupportedError):
+            continue
+        cost = cost_of(after, links)
+        if _order(cost) < _order(now):
+            leave_out = None if change.kind == "add" else lines.get(change.tensor)
+            results = _changed_results(before, after)
+            found.append(
+                Suggestion(change.tensor, change.kind, change.text, leave_out, results, cost, now)
+            )
+    found.sort(key=lambda s: (*_order(s.cost), len(s.results)))
+    return found[:_MOST]
+
+
+def _order(cost: PlanCost) -> tuple[float, int]:
+    return round(cost.time_us, 4), cost.peak_memory
+
+
+@dataclass(frozen=True)
+class _Change:
+    tensor: str
+    kind: str
+    text: str
+    fusion: Fusion
+
+
+def _changes(fusion: Fusion, mesh: DeviceMesh, sizes: Mapping[str, int]) -> Iterator[_Change]:
+    program = parse(fusion.ir())
+    for tv in _tensors(fusion):
+        if not is_annotated(tv):
+            base, own, kind = fusion, tv, "add"
+        else:
+            bare = _without_annotation(fusion, program, tv.name)
+            if bare is None:
+                continue
+            base, kind = bare, "replace"
+            (own,) = (t for t in bare.tensors() if t.name == tv.name)
+            yield _Change(tv.name, "remove", f"# no annotation of {tv.name}", bare)
+        for annotation in possible_annotations(own, mesh, sizes):
+            if kind == "add" and not annotation.count and tv.is_fusion_input():
+                continue  # whole anyway
+            yield _Change(
+                tv.name,
+                kind,
+                python_text(own, mesh, annotation),
+                _with_annotation(base, mesh, tv.name, annotation),
+            )
+
+
+def _tensors(fusion: Fusion) -> list[TensorView]:
+    found: dict[str, TensorView] = {}
+    for expr in fusion.exprs():
+        found |= {tv.name: tv for tv in (*expr.inputs(), *expr.outputs())}
+    return [tv for tv in found.values() if tv.ndim > 0 and not tv.is_cpu_scalar()]
+
+
+def _with_annotation(fusion: Fusion, mesh: DeviceMesh, name: str, annotation: Annotation) -> Fusion:
+    copy = fusion.clone()
+    for tv in copy.tensors():
+        if tv.name == name:
+            annotate(tv, mesh, annotation)
+    return copy
+
+
+def _without_annotation(fusion: Fusion, program: Program, name: str) -> Fusion | None:
+    """Return the program with one tensor off the mesh and not split; None where that cannot be."""
+    tensor = program.tensors()[name]
+    if tensor.item("logical") is not None or any(axis.parallel for axis in tensor.root):
+        return None
+    order = [
+        item for item in tensor.items if isinstance(item, str) and _is_plain(item, tensor.root)
+    ]
+    bare = replace(tensor, items=tuple(order), mesh=None)
+    changed = program.map_tensors(lambda other, t: bare if other == name else t)
+    try:
+        made = _C.parse_fusion(str(changed))
+    except Error:
+        return None
+    made.strict, made.uneven, made.reduce_dtype = fusion.strict, fusion.uneven, fusion.reduce_dtype
+    return made
+
+
+def _is_plain(item: str, root: tuple[object, ...]) -> bool:
+    """Whether an item says of the memory of the root axes alone."""
+    words = item.split()
+    refs = {getattr(axis, "ref", "") for axis in root}
+    return words[0] == "alloc" and set(words[1:]) <= refs | {"contig", "t", "f", "n"}
+
+
+def _changed_results(before: LocalProgram, after: LocalProgram) -> list[str]:
+    """Say of inputs and results which lie differently."""
+    said = []
+    for name in dict.fromkeys((*before.inputs, *before.results)):
+        old, new = before.tensors[name], after.tensors.get(name)
+        if new is None:
+            continue
+        was = {axis: place[0] for axis, place in old.places.items()}
+        now = {axis: place[0] for axis, place in new.places.items()}
+        if was != now:
+            kind = "the input" if name in before.inputs else "the result"
+            said.append(f"{kind} {name} is {_places(now)}, not {_places(was)}")
+    return said
+
+
+def _places(places: Mapping[str, int | str]) -> str:
+    texts = [f"divided along axis {axis} over mesh_{p}" for p, axis in sorted(places.items())]
+    return " and ".join(texts) or "whole"

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Suggestions of fd.explain(suggest=True), and that they keep what they promise."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from programs import place, shard
+
+import meshfuse
+from meshfuse import DeviceMesh, FusionDefinition, plan_costs
+
+FOUR = DeviceMesh(range(4))
+GRID = DeviceMesh(torch.arange(8).reshape(2, 4))
+
+
+@pytest.fixture(autouse=True)
+def _published_figures(monkeypatch, tmp_path):
+    """Use the same figures on every machine."""
+    monkeypatch.delenv("MESHFUSE_LINKS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def mlp(annotated, extra="", mesh=FOUR, hidden=1024, rows=8, **options):
+    """relu(x w1) w2, with some annotations {tensor: axis} over mesh_x, and lines of Python."""
+    with FusionDefinition(**options) as fd:
+        x, w1, w2 = (fd.define_tensor(s) for s in ([rows, hidden], [hidden, 2048], [2048, hidden]))
+        h = fd.ops.matmul(x, w1)
+        y = fd.ops.matmul(fd.ops.relu(h), w2)
+        fd.add_output(y)
+        tensors = {tv.name: tv for tv in fd.fusion.tensors()}
+        for name, axis in annotated.items():
+            place(mesh, tensors[name])
+            if axis is not None:
+                shard(tensors[name], axis, mesh.shape[-1])
+        exec(extra, {"torch": torch, "meshfuse": meshfuse, **tensors})
+    return fd
+
+
+def kinds_and_bytes(cost):
+    return [(c.kind, c.bytes) for c in cost.communications]
+
+
+WHOLE = {"T0": None, "T5": None}
+CASES = {
+    "missing": ({**WHOLE, "T1": 1}, FOUR),  # rows of w2 are forgotten
+    "wrong": ({**WHOLE, "T1": 1, "T2": 1}, FOUR),
+    "nothing": (WHOLE, FOUR),
+    "two_axes": ({**WHOLE, "T1": 1}, GRID),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_written_literally_it_costs_what_was_promised(case):
+    annotated, mesh = CASES[case]
+    fd = mlp(annotated, mesh=mesh)
+    found = fd.explain(suggest=True).suggestions
+    assert found
+    assert found[0].cost.time_us <= plan_costs(fd).time_us
+    for suggestion in found:
+        rest = dict(annotated)
+        if suggestion.change != "add":
+            del rest[suggestion.tensor]
+        changed = mlp(rest, suggestion.text, mesh=mesh)
+        assert plan_costs(changed) == suggestion.cost
+        told = [(c.kind, c.bytes) for c in changed.explain().communications]
+        assert told == kinds_and_bytes(suggestion.cost)
+    times = [s.cost.time_us for s in found]
+    assert times == sorted(times)
+
+
+def test_the_forgotten_annotation_is_found():
+    (best, *_) = mlp({**WHOLE, "T1": 1}).explain(suggest=True).suggestions
+    assert (best.tensor, best.change) == ("T2", "add")
+    assert best.text.splitlines() == [
+        "T2.set_device_mesh(meshfuse.DeviceMesh(range(4)))",
+        "T2.outer_split(0, 4)",
+        "T2.axis(0).parallelize(meshfuse.ParallelType.mesh_x)",
+    ]
+    assert [c.kind for c in best.cost.communications] == ["all-reduce"]
+
+
+def test_the_wrong_annotation_is_replaced():
+    found = mlp({**WHOLE, "T1": 1, "T2": 1}).explain(suggest=True)
+    best = next(s for s in found.suggestions if s.tensor == "T2")
+    assert best.change == "replace"
+    assert best.leave_out is not None
+    assert "programs.py:" in best.leave_out or "test_planner_suggest.py:" in best.leave_out
+    assert "leave out what is at" in str(found)
+
+
+def test_results_that_then_lie_differently_are_named():
+    found = mlp({"T0": None, "T1": 1, "T2": 0}).explain(suggest=True).suggestions
+    texts = [line for s in found for line in s.results]
+    assert any("T5 is divided along axis" in line for line in texts)
+
+
+def test_nothing_to_suggest():
+    fd = mlp({**WHOLE, "T1": 1, "T2": 0})
+    explained = fd.explain(suggest=True)
+    assert [s for s in explained.suggestions if not s.results] == []
+    assert fd.explain().suggestions is None
+
+
+def test_dict_and_text():
+    explained = mlp({**WHOLE, "T1": 1}).explain(suggest=True)
+    facts = json.loads(json.dumps(explained.to_dict()))
+    assert facts["suggestions"][0]["tensor"] == "T2"
+    assert facts["cost"]["time_us"] == explained.cost.time_us
+    text = str(explained)
+    assert "suggestions:" in text
+    assert "T2.outer_split(0, 4)" in text
+    assert "% less" in text
+
+
+def test_cost_is_that_of_plan_costs():
+    fd = mlp({**WHOLE, "T1": 1})
+    assert fd.explain().cost == plan_costs(fd)
+    assert "modelled:" in str(fd.explain())
+
+
+def test_open_sizes():
+    fd = mlp({**WHOLE, "T1": 1}, rows=-1)
+    assert mlp({"T0": None}, rows=-1).explain().cost is None
+    found = fd.explain(suggest=True, sizes={"T0.0": 8}).suggestions
+    assert (found[0].tensor, found[0].text.splitlines()[1]) == ("T2", "T2.outer_split(0, 4)")
+    with pytest.raises(meshfuse.Error, match="program leaves open"):
+        fd.explain(suggest=True)
+
+
+def test_strict_programs_get_suggestions():
+    fd = mlp({**WHOLE, "T1": 1}, strict=True)
+    assert fd.explain(suggest=True).suggestions[0].tensor == "T2"
+
+
+def test_without_a_mesh():
+    explained = mlp({}).explain(suggest=True)
+    assert explained.suggestions == []
+    assert "no single annotation" in str(explained)
