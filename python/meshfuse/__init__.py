@@ -103,7 +103,7 @@ from .vector import Vector  # noqa: E402
 
 if TYPE_CHECKING:
     from . import autograd, nn, planner
-    from .planner import autoshard, plan_costs
+    from .planner import autoshard, measure_links, plan_costs
 
 add_unsupported_ops()
 Tensor = TensorView
@@ -174,6 +174,7 @@ __all__ = [
     "get_fusion_profile",
     "get_val_tolerances",
     "merge_traces",
+    "measure_links",
     "multidevice",
     "nn",
     "ops",
@@ -193,7 +194,7 @@ __all__ = [
 
 
 _MODULES = ("autograd", "nn", "planner")
-_PLANNER = ("autoshard", "plan_costs")
+_PLANNER = ("autoshard", "measure_links", "plan_costs")
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from .links import Device, Link, Links, Rate
+from .measure import measure_links
 from .plan_cost import CommunicationCost, PlanCost, plan_costs
 from .sharded import autoshard
 
@@ -15,5 +16,6 @@ __all__ = [
     "PlanCost",
     "Rate",
     "autoshard",
+    "measure_links",
     "plan_costs",
 ]

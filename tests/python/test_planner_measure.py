@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""measure_links: the fit, and real ranks."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+import meshfuse
+from meshfuse.planner import Links, Rate, measure
+from meshfuse.planner.collectives import algorithms
+
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+POINTS = (256, 16384, 1 << 20, 1 << 24)
+
+
+def times_of(rate, ranks=2):
+    """What ranks would report if the model were exact."""
+    return {
+        "ranks": ranks,
+        "backend": "mpi",
+        "communications": {
+            kind: [
+                (n, min(rate.time_us(w.messages, w.volume) for w in algorithms(kind, ranks, n)))
+                for n in POINTS
+            ]
+            for kind in KINDS
+        },
+        "operations": {
+            "start": [(0, 4.0)],
+            "traffic": [(98304, 4.0), (786432, 2 + 786.432 / 50), (1 << 26, 2 + 65000.0 / 10)],
+            "function": [(65536, 2 + 65.536)],
+            "flops f32": [(2e8, 2 + 2e3)],
+            "flops bf16": [(2e8, 2 + 1e3)],
+        },
+    }
+
+
+def test_fit_finds_alpha_and_beta():
+    links = measure._fitted(times_of(Rate(7.0, 3.0)))
+    for kind in KINDS:
+        assert links.inner.kinds[kind].alpha_us == pytest.approx(7.0, rel=0.01)
+        assert links.inner.kinds[kind].gb_per_s == pytest.approx(3.0, rel=0.01)
+    device = links.device
+    assert (device.step_us, device.function_ns) == (2.0, pytest.approx(1.0))
+    assert device.cache_gb_per_s == pytest.approx(50)
+    assert device.memory_gb_per_s == pytest.approx(10, rel=0.05)
+    assert device.gflops["f32"] == pytest.approx(100)
+    assert device.gflops["bf16"] == pytest.approx(200)
+    assert "measured with 2 ranks" in str(links)
+
+
+@pytest.mark.parametrize("ranks", [3, 8])
+def test_fit_of_other_teams(ranks):
+    """Predictions at the measured sizes are near, whichever algorithm is the quickest there."""
+    times = times_of(Rate(7.0, 3.0), ranks)
+    links = measure._fitted(times)
+    for kind, points in times["communications"].items():
+        for n, took in points:
+            assert links.inner.time_us(kind, ranks, n) == pytest.approx(took, rel=0.6)
+
+
+def test_one_rank_measures_nothing():
+    with pytest.raises(meshfuse.Error, match=r"ranks is 1\. Two at least"):
+        meshfuse.measure_links(ranks=1)
+
+
+def test_real_ranks(tmp_path):
+    """A process of its own starts them; the figures are numbers that the model can use."""
+    path = tmp_path / "links.json"
+    script = f"import meshfuse; meshfuse.measure_links().save({str(path)!r})"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PMI_"))}
+    subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=300)
+    links = Links.load(path)
+    for kind in KINDS:
+        short, long = (links.inner.time_us(kind, 2, n) for n in (1e3, 1e8))
+        assert 0 < short < long < math.inf
+    assert links.device.gflops["f32"] > 0.1
