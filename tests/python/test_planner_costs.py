@@ -7,7 +7,8 @@ import json
 
 import pytest
 import torch
-from programs import X, Y, place, shard
+from op_examples import REGISTERED, examples_of
+from programs import X, Y, dtype_of, place, shard
 
 import meshfuse
 from meshfuse import DeviceMesh, FusionDefinition
@@ -294,3 +295,25 @@ def test_arithmetic_and_memory_make_a_roofline():
     bytes_moved, flops = 4 * (200 + 600 + 300), 2 * 10 * 20 * 30
     assert plan_costs(fd, links=Links(link, fast)).time_us == pytest.approx(bytes_moved / 1e3)
     assert plan_costs(fd, links=Links(link, slow)).time_us == pytest.approx(flops / 1e3)
+
+
+@pytest.mark.parametrize("op", sorted(REGISTERED))
+def test_every_op_has_a_cost(op):
+    """Divided and whole; with the communications that fd.explain() counts."""
+    for example in examples_of(op):
+        for divided in (False, True):
+            with FusionDefinition() as fd:
+                tensors = [
+                    fd.define_tensor(list(t.shape), dtype=dtype_of(t)) for t in example.tensors
+                ]
+                for out in example.call(fd.ops, tensors):
+                    fd.add_output(out)
+                for t in tensors:
+                    place(FOUR, t)
+                    if divided and t.ndim and str(t.shape()[0]) in ("4", "8", "12"):
+                        shard(t, 0, 4)
+            explained = fd.explain()
+            assert explained.cost is not None, example.label
+            assert explained.cost.time_us >= 0
+            found = [(c.kind, c.bytes) for c in explained.cost.communications]
+            assert found == [(c.kind, c.bytes) for c in explained.communications], example.label
