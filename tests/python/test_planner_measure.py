@@ -23,6 +23,7 @@ def times_of(rate, ranks=2):
     return {
         "ranks": ranks,
         "backend": "mpi",
+        "narrow": 8,
         "communications": {
             kind: [
                 (n, min(rate.time_us(w.messages, w.volume) for w in algorithms(kind, ranks, n)))
@@ -34,6 +35,7 @@ def times_of(rate, ranks=2):
             "start": [(0, 4.0)],
             "traffic": [(98304, 4.0), (786432, 2 + 786.432 / 50), (1 << 26, 2 + 65000.0 / 10)],
             "function": [(65536, 2 + 65.536)],
+            "narrow f32": [(4e6, 80.0)],
             "flops f32": [(2e8, 2 + 2e3)],
             "flops bf16": [(2e8, 2 + 1e3)],
         },
@@ -50,6 +52,7 @@ def test_fit_finds_alpha_and_beta():
     assert device.cache_gb_per_s == pytest.approx(50)
     assert device.memory_gb_per_s == pytest.approx(10, rel=0.05)
     assert device.gflops["f32"] == pytest.approx(100)
+    assert device.half_size == pytest.approx(8)  # 40 us at full rate, and as much again
     assert device.gflops["bf16"] == pytest.approx(200)
     assert "measured with 2 ranks" in str(links)
 

@@ -65,6 +65,8 @@ class Device:
         function_ns: Nanoseconds of one element of exp, tanh and their kind.
         cache_bytes: So many bytes of what an operation reads and writes are in a cache.
         cache_gb_per_s: Bytes of them in a second, 1e9.
+        half_size: Smallest of the three sizes of a product for which it reaches half of ``gflops``
+            (the half-performance length of R. Hockney and C. Jesshope, "Parallel Computers").
         source: Where the figures are from.
     """
 
@@ -75,6 +77,7 @@ class Device:
     function_ns: float
     cache_bytes: float = 0.0
     cache_gb_per_s: float = 1.0
+    half_size: float = 0.0
     source: str = ""
 
     def traffic_us(self, traffic: float) -> float:
@@ -83,10 +86,17 @@ class Device:
         beyond = (traffic - cached) / (self.memory_gb_per_s * 1e3)
         return beyond + cached / (self.cache_gb_per_s * 1e3)
 
-    def flops_us(self, flops: float, dtype: str) -> float:
-        """Return the microseconds of this many multiplications and additions."""
+    def flops_us(self, flops: float, dtype: str, smallest: int = 0) -> float:
+        """Return the microseconds of this many multiplications and additions.
+
+        Args:
+            flops: Their number.
+            dtype: Type of the operands.
+            smallest: Of the sizes of a product; 0 where it does not matter.
+        """
         rate = self.gflops.get(dtype, self.gflops.get("other", 1.0))
-        return flops / (rate * 1e3)
+        full = flops / (rate * 1e3)
+        return full * (1 + self.half_size / smallest) if smallest else full
 
 
 @dataclass(frozen=True)
@@ -258,9 +268,9 @@ _CPU = Device(
     1.0,
     1 << 20,
     50.0,
-    "published: 2 AVX2 multiply-adds of 8 f32 per cycle (AMD and Intel optimization manuals), at "
-    "3 GHz 96 GFLOP/s, 70 % of that; DDR4-3200 25.6 GB/s per channel (JEDEC), shared by two cores; "
-    "1 MB of second-level cache at 32 bytes per cycle, half of that",
+    source="published: 2 AVX2 multiply-adds of 8 f32 per cycle (AMD, Intel optimization manuals), "
+    "at 3 GHz 96 GFLOP/s, 70 % of that; DDR4-3200 25.6 GB/s per channel (JEDEC), shared by two "
+    "cores; 1 MB of second-level cache at 32 bytes per cycle, half of that",
 )
 _GPU = Device(
     "H100 SXM",

@@ -112,7 +112,7 @@ def _fitted(times: dict[str, Any]) -> Links:
     source = f"measured with {ranks} ranks, backend {times['backend']}"
     message = kinds["all-gather"]
     link = Link(f"{times['backend']} ranks", message, kinds, source)
-    return Links(link, _device(times["operations"], source))
+    return Links(link, _device(times["operations"], int(times["narrow"]), source))
 
 
 def _rate(kind: str, ranks: int, points: Sequence[Sequence[float]]) -> Rate:
@@ -146,7 +146,7 @@ def _least_squares(rows: Sequence[tuple[float, float, float]]) -> Rate:
     return Rate(alpha, 1 / (beta * 1e3))
 
 
-def _device(operations: dict[str, Sequence[Sequence[float]]], source: str) -> Device:
+def _device(operations: dict[str, Sequence[Sequence[float]]], rows: int, source: str) -> Device:
     start = operations["start"][0][1] / 2  # of two operations
     (_, small), (cached, in_cache), (large, in_memory) = operations["traffic"]
     del small
@@ -160,6 +160,8 @@ def _device(operations: dict[str, Sequence[Sequence[float]]], source: str) -> De
         if name.startswith("flops ")
     }
     elements, took = operations["function"][0]
+    ((flops, narrow),) = operations["narrow f32"]
+    half_size = max(0.0, rows * (narrow * gflops["f32"] * 1e3 / flops - 1))
     return Device(
         "rank",
         gflops | {"other": min(gflops.values())},
@@ -168,5 +170,6 @@ def _device(operations: dict[str, Sequence[Sequence[float]]], source: str) -> De
         1e3 * max(took - start, 1e-3) / elements,
         cache_bytes,
         cache_rate,
+        half_size,
         source,
     )

@@ -73,5 +73,10 @@ def _compute_us(step: Step, device: Device) -> float:
     if step.op in _FUNCTIONS:
         return step.outs[0].work * device.function_ns / 1e3
     if step.op in _PRODUCTS or step.op in ("sdpfa_fwd", "sdpfa_bwd", "grouped_mm"):
-        return device.flops_us(operation_flops(step), step.ins[0].dtype)
+        first = step.outs[0]
+        smallest = 0
+        if step.op in _PRODUCTS and first.elements:
+            rows = max(1, step.ins[0].elements // max(1, first.reduced))
+            smallest = max(1, min(rows, first.elements // rows, first.reduced))
+        return device.flops_us(operation_flops(step), step.ins[0].dtype, smallest)
     return 0.0  # element by element: memory decides

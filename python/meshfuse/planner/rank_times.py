@@ -7,6 +7,7 @@ As a script (``python -m meshfuse.planner.rank_times``) it prints them as JSON o
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -19,12 +20,16 @@ from ..definition import FusionDefinition
 
 __all__ = ["MARK", "rank_times", "slowest"]
 
+#: A size, and a call whose time depends on it.
+Timed = tuple[int, Callable[[], object]]
 #: What the line of results begins with; launchers print lines of their own.
 MARK = "meshfuse-rank-times "
 _ELEMENTS = (64, 4096, 65536, 524288, 2097152)
-_TURNS = 15
+_ROUNDS = 3
+_TURNS = 8
+_NARROW = 8
 _BATCH_S = 0.004
-_PATIENCE_S = 1.0  # for one figure, on a machine that others use too
+_PATIENCE_S = 0.3  # for one figure, on a machine that others use too
 
 
 def rank_times() -> dict[str, Any]:
@@ -34,35 +39,47 @@ def rank_times() -> dict[str, Any]:
     ``"operations"`` for each kind of operation the pairs of its size and microseconds.
     """
     communicator = Communicator.instance()
+    ranks = communicator.size()
+    pairs: dict[str, list[Timed]] = {
+        kind: [_communication(kind, n, ranks) for n in _ELEMENTS]
+        for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+    }
+    n = 384
+    types = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16}
+    operations: dict[str, list[Timed]] = {
+        "start": [(0, _start)],
+        "traffic": [(24 * n, _add(n)) for n in (4096, 32768, 4194304)],
+        "function": [(65536, _exp(65536))],
+        "narrow f32": [(2 * _NARROW * 512**2, _product(_NARROW, 512, torch.float32))],
+        **{f"flops {name}": [(2 * n**3, _product(n, n, t))] for name, t in types.items()},
+    }
     with torch.no_grad():
-        communications = {
-            kind: [[*_communication(kind, n, communicator)] for n in _ELEMENTS]
-            for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
-        }
-        operations = {
-            "start": [[0, slowest(_start, communicator)]],
-            "traffic": [[24 * n, slowest(_add(n), communicator)] for n in (4096, 32768, 4194304)],
-            "function": [[65536, slowest(_exp(65536), communicator)]],
-        }
-        for name, dtype in (
-            ("f32", torch.float32),
-            ("f64", torch.float64),
-            ("bf16", torch.bfloat16),
-        ):
-            n = 384
-            took = slowest(_product(n, dtype), communicator)
-            operations[f"flops {name}"] = [[2 * n**3, took]]
+        communications = _timed(pairs, communicator)
+        local = _timed(operations, communicator)
     return {
-        "ranks": communicator.size(),
+        "ranks": ranks,
         "backend": communicator.backend(),
         "communications": communications,
-        "operations": operations,
+        "operations": local,
+        "narrow": _NARROW,
     }
 
 
-def _communication(kind: str, elements: int, communicator: Communicator) -> tuple[int, float]:
-    """Return the buffer bytes of a program that is one communication, and its microseconds."""
-    ranks = communicator.size()
+def _timed(pairs: dict[str, list[Timed]], communicator: Communicator) -> dict[str, Any]:
+    """Return (size, microseconds): the best of rounds, so that no moment decides on a figure."""
+    best = {kind: [math.inf] * len(calls) for kind, calls in pairs.items()}
+    for _ in range(_ROUNDS):
+        for kind, calls in pairs.items():
+            for i, (_, call) in enumerate(calls):
+                best[kind][i] = min(best[kind][i], slowest(call, communicator))
+    return {
+        kind: [[size, took] for (size, _), took in zip(calls, best[kind], strict=True)]
+        for kind, calls in pairs.items()
+    }
+
+
+def _communication(kind: str, elements: int, ranks: int) -> Timed:
+    """Return the buffer bytes of a program that is one communication, and how to run it."""
     elements = elements // ranks * ranks
     with FusionDefinition() as fd:
         if kind in ("all-reduce", "reduce-scatter"):
@@ -83,7 +100,7 @@ def _communication(kind: str, elements: int, communicator: Communicator) -> tupl
         fd.add_output(y)
         for tensor, axis in divided:
             _divide(tensor, ranks, axis)
-    return buffer, slowest(lambda: fd.execute([local]), communicator)
+    return buffer, lambda: fd.execute([local])
 
 
 def _divide(tensor: TensorView, ranks: int, axis: int | None) -> None:
@@ -113,8 +130,8 @@ def _exp(elements: int) -> Callable[[], object]:
     return lambda: fd.execute(inputs)
 
 
-def _product(n: int, dtype: torch.dtype) -> Callable[[], object]:
-    a, b = torch.ones(n, n, dtype=dtype), torch.ones(n, n, dtype=dtype)
+def _product(rows: int, n: int, dtype: torch.dtype) -> Callable[[], object]:
+    a, b = torch.ones(rows, n, dtype=dtype), torch.ones(n, n, dtype=dtype)
     return lambda: torch.matmul(a, b)
 
 
