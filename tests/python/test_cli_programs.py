@@ -74,7 +74,8 @@ def test_as_a_process(text):
     """No colours, no traceback, and the exit codes, where output goes to a file."""
     good, bad = process("explain", text), process("explain", "missing.mf")
     assert (good.returncode, good.stderr) == (0, "")
-    assert good.stdout.startswith("1 communication, 128 bytes per device\n\n1. all-reduce over")
+    assert good.stdout.startswith("1 communication, 128 bytes per device\n\n")
+    assert "\n1. all-reduce over mesh_x" in good.stdout
     assert (bad.returncode, bad.stdout) == (2, "")
     assert bad.stderr == (
         "meshfuse: there is no file missing.mf. Give a program in text form, or SCRIPT.py:OBJECT.\n"
