@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 DELAY = 1.0  #: seconds until a bar appears
 
@@ -36,21 +38,50 @@ def tracked(items: Iterable[_Item], what: str, total: int | None = None) -> Iter
     """
     if total is None:
         total = len(items) if isinstance(items, Sized) else None
-    begun, bar = time.monotonic(), None
-    task = None
-    tried = not sys.stderr.isatty()
-    try:
+    with Progress(what) as progress:
         for done, item in enumerate(items):
-            if not tried and time.monotonic() - begun >= DELAY:
-                tried = True
-                bar = _bar()
-                task = None if bar is None else bar.add_task(what, total=total)
-            if bar is not None and task is not None:
-                bar.update(task, completed=done)
+            progress.advance(done, total)
             yield item
-    finally:
-        if bar is not None:
-            bar.stop()
+
+
+class Progress:
+    """A bar for work whose extent may change on the way.
+
+    Example:
+        >>> with Progress("searching") as progress:
+        ...     progress.advance(1, 3)
+    """
+
+    def __init__(self, what: str) -> None:
+        """Name what is going on, before the bar."""
+        self._what = what
+        self._begun = time.monotonic()
+        self._tried = not sys.stderr.isatty()
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Progress:
+        """Begin; nothing is shown yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, done: int, total: int | None) -> None:
+        """Say how much is done, of how much if that is known."""
+        if not self._tried and time.monotonic() - self._begun >= DELAY:
+            self._tried = True
+            self._bar = _bar()
+            self._task = None if self._bar is None else self._bar.add_task(self._what)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)
 
 
 @contextmanager
@@ -86,17 +117,17 @@ def _show_until(what: str, ended: threading.Event) -> None:
         bar.stop()
 
 
-def _bar() -> Progress | None:
+def _bar() -> Bar | None:
     """Begin a bar; None where ``rich`` is missing, or another bar is shown."""
     try:
         from rich.console import Console
         from rich.errors import LiveError
-        from rich.progress import Progress
+        from rich.progress import Progress as Bar
     except ImportError:
         return None
     console = Console(file=sys.stderr)
     # What the work prints goes where it always goes.
-    bar = Progress(console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    bar = Bar(console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
     try:
         bar.start()
     except LiveError:

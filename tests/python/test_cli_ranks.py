@@ -19,7 +19,8 @@ import torch
 from cli_programs import failed, ok, ok_json, process, run, written
 
 import meshfuse
-from meshfuse.cli import doctor_machine, doctor_ranks, launchers
+from meshfuse import launchers
+from meshfuse.cli import doctor_machine, doctor_ranks
 from meshfuse.cli.doctor_environment import VARIABLES, check_environment
 from meshfuse.cli.finding import Finding
 

@@ -13,6 +13,8 @@ from types import ModuleType
 import pytest
 import torch
 
+import meshfuse
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE = ROOT / "python" / "meshfuse"
@@ -33,8 +35,9 @@ def blocks(page: Path) -> list[str]:
 
 @pytest.mark.cpu_only("pages show results on the CPU")
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=name_of)
-def test_python_of_page_runs(page: Path) -> None:
+def test_python_of_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run one after the other, in one namespace."""
+    monkeypatch.setattr(meshfuse.FusionCache, "_instance", None)
     namespace: dict[str, object] = {"__name__": page.stem}
     for block in blocks(page):
         exec(compile(block, page, "exec"), namespace)
@@ -42,7 +45,8 @@ def test_python_of_page_runs(page: Path) -> None:
 
 @pytest.mark.cpu_only("docstrings show results on the CPU")
 @pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_examples_of_docstrings(module: Path) -> None:
+def test_examples_of_docstrings(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meshfuse.FusionCache, "_instance", None)  # not that of other tests
     parts = module.relative_to(PACKAGE.parent).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     with torch.device("cpu"):  # as tensors are printed

@@ -183,6 +183,7 @@ except KeyError:
     "an interrupt of rank 0 while it waits": (
         """
 if rank == 0:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 else:
     time.sleep(60)

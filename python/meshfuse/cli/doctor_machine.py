@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from .. import _C
+from ..launchers import run_quietly
 from ..package_version import version
 from .finding import Finding
-from .launchers import run_quietly
 
 _REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps meshfuse"
 SHM = Path("/dev/shm")

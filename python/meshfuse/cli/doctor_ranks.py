@@ -7,10 +7,10 @@ import os
 import re
 import shlex
 
-from . import launchers
+from .. import launchers
+from ..launchers import Ended, run_quietly
 from .doctor_program import RANKS
 from .finding import Finding
-from .launchers import Ended, run_quietly
 
 _LINE = re.compile(r"meshfuse-doctor rank (\d+) of (\d+) (\w+) (ok|-)")
 _GET_MPI = (

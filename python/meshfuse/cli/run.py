@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from . import launchers
+from .. import launchers
 from .command import Failure, WrongInput, show_json
 from .command import command as make_command
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import _C
+from .. import _C, launchers
 from .._C import Error
 from .collectives import algorithms
 from .links import Device, Link, Links, Rate
@@ -56,12 +54,8 @@ def _started(ranks: int) -> dict[str, Any]:
     from .rank_times import MARK
 
     module = ["-m", "meshfuse.planner.rank_times"]
-    own = Path(sys.executable).with_name("mpirun")
-    mpirun = os.environ.get("MPIEXEC") or (str(own) if own.exists() else shutil.which("mpirun"))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    commands = [[*torchrun, f"--nproc-per-node={ranks}", *module]]
-    if mpirun:
-        commands.insert(0, [mpirun, "-np", str(ranks), sys.executable, *module])
+    kinds = ["mpirun", "torchrun"] if launchers.find_mpirun() else ["torchrun"]
+    commands = [launchers.launch(kind, ranks, module).command for kind in kinds]
     said = ""
     for command in commands:
         try:
@@ -96,13 +90,8 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        **launchers.ALLOW,
+        **launchers.SHARE,
     }
 
 

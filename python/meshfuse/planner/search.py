@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..progress import Progress
 from .annotations import Annotation
 from .candidates import Choice, Evaluator, Score
-from .progress import Progress
 
 __all__ = ["EXACT_LIMIT", "Found", "search"]
 

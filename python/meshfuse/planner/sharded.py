@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from .._C import DeviceMesh, Error, Fusion, TensorView
 from ..program_text import parse
+from ..progress import Progress
 from .annotations import Annotation, is_annotated
 from .candidates import Evaluator, apply, choices_of, final_results
 from .links import current_links
 from .open_sizes import assume_sizes, known_sizes
 from .plan_cost import compiled_text, fusion_on
-from .progress import Progress
 from .search import Found, search
 
 if TYPE_CHECKING:

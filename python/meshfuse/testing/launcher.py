@@ -24,6 +24,7 @@ from typing import IO, Any
 
 import pytest
 
+from .. import launchers
 from .board import Board, Record
 from .by_rank import ByRank, list_ranks
 from .ranks import SILENCE, STARTUP, uses_mesh
@@ -35,15 +36,9 @@ TAIL = 4000  # characters of a job's output that a report shows
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "OMPI_MCA_hwloc_base_binding_policy": "none",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    **launchers.ALLOW,
+    **launchers.SHARE,
 }
-
 
 _TORCHRUN = [
     *(sys.executable, "-m", "torch.distributed.run"),
@@ -57,10 +52,8 @@ def find_mpirun() -> str:
     Raises:
         pytest.UsageError: there is none.
     """
-    candidates = [os.environ.get("MPIEXEC"), str(Path(sys.executable).parent / "mpirun"), "mpirun"]
-    for candidate in candidates:
-        if candidate and (found := shutil.which(candidate)):
-            return found
+    if (found := launchers.find_mpirun()) is not None:
+        return found
     raise pytest.UsageError(
         "--mesh-backend=mpi: there is no mpirun. Put it on PATH, set MPIEXEC to it, or start the "
         "ranks yourself: mpirun -np N python -m pytest --mesh-backend=mpi ..."

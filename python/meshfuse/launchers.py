@@ -14,19 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import _C
+from . import _C
 
 PLUGIN = Path(_C.__file__).with_name("libmeshfuse_mpi.so")
 # As root and with more ranks than cores: mpirun refuses both unless it is told otherwise. Options
 # would do it, but Open MPI 4, Open MPI 5 and MPICH have different ones.
-_ALLOW = {
+ALLOW = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 # Ranks that share cores must not be bound to one of them, nor wait without pause.
-_SHARE = {
+SHARE = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "OMPI_MCA_mpi_yield_when_idle": "1",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
@@ -79,9 +79,9 @@ def launch(launcher: str, ranks: int, command: Sequence[str]) -> Launch:
     if launcher == "torchrun":
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         return Launch(launcher, [*start, "--nproc-per-node", str(ranks), *command])
-    added = dict(_ALLOW)
+    added = dict(ALLOW)
     if ranks > len(os.sched_getaffinity(0)):
-        added |= _SHARE
+        added |= SHARE
     python = [sys.executable, *command]
     return Launch(launcher, [find_mpirun() or "mpirun", "-np", str(ranks), *python], added)
 
@@ -131,7 +131,7 @@ def why_not_mpirun(seconds: float = 60) -> str | None:
     mpirun = find_mpirun()
     if mpirun is None:
         return "there is no mpirun, neither as MPIEXEC nor on PATH"
-    started = run_quietly([mpirun, "-np", "1", "true"], seconds, _ALLOW)
+    started = run_quietly([mpirun, "-np", "1", "true"], seconds, ALLOW)
     if started.code != 0:
         how = f"did not end in {seconds:g} s" if started.code is None else started.last_line
         return f"{mpirun} starts no process: {how}"
