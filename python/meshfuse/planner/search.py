@@ -107,9 +107,15 @@ def _enumerate(
 def _beam(
     evaluator: Evaluator, choices: list[Choice], keys: list[Key], progress: Progress
 ) -> State | None:
-    """Decide tensor after tensor, for one mesh axis after another; try each order of mesh axes."""
+    """Decide tensor after tensor, for one mesh axis after another; try each order of mesh axes.
+
+    Once more, the whole mesh divides one axis of a tensor at a time. Each has a beam of its own,
+    since what is good for one would crowd out the others.
+    """
     axes = [i for i, n in enumerate(evaluator.mesh.shape) if n > 1]
-    orders = list(itertools.permutations(axes))
+    orders: list[tuple[int | None, ...]] = list(itertools.permutations(axes))
+    if len(axes) > 1:
+        orders.append((None, *axes))
     decisions = sum(len(_options(None, c, axis)) for c in choices for axis in axes)
     width = _EVALUATIONS // max(1, decisions * len(orders))
     width = max(_WIDTHS[0], min(_WIDTHS[1], width))
@@ -118,7 +124,7 @@ def _beam(
     if start is None:  # refused without annotations: begin with each of them
         first = list(_scored(evaluator, ({c.tensor: a} for c in choices for a in c.annotations)))
     found: list[State] = []
-    done, total = 0, len(orders) * len(axes) * len(choices)
+    done, total = 0, sum(map(len, orders)) * len(choices)
     for order in orders:
         states = first
         for axis, choice in itertools.product(order, choices):
@@ -134,18 +140,17 @@ def _beam(
     return min(found, key=lambda state: keys[0](state[1]), default=None)
 
 
-def _options(now: Annotation | None, choice: Choice, axis: int) -> list[Annotation]:
+def _options(now: Annotation | None, choice: Choice, axis: int | None) -> list[Annotation]:
     """Return the annotations of a tensor that differ from what it has in one mesh axis.
 
-    A tensor that has none may also divide one of its axes by the whole mesh.
+    Without a mesh axis, those of a tensor that has none where the whole mesh divides one axis.
     """
+    if axis is None:
+        return [a for a in choice.annotations if now is None and len(set(a.axes)) == 1]
     rest = [None] * len(choice.annotations[0].axes) if now is None else list(now.axes)
     rest[axis : axis + 1] = []
     return [
-        a
-        for a in choice.annotations
-        if (a != now and [*a.axes[:axis], *a.axes[axis + 1 :]] == rest)
-        or (now is None and len(set(a.axes)) == 1)
+        a for a in choice.annotations if a != now and [*a.axes[:axis], *a.axes[axis + 1 :]] == rest
     ]
 
 
