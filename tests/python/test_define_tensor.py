@@ -286,6 +286,22 @@ def test_alias_input():
     assert value.tolist() == [1.0] * 3 and out.tolist() == [2.0] * 3
 
 
+@pytest.mark.parametrize("set_first", [False, True])
+def test_output_that_is_an_overwritten_input(set_first):
+    """It has the value that the program read, whatever else is returned."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3])
+        if set_first:
+            fd.add_output(fd.ops.set(x))
+        fd.add_output(x)
+        fd.add_output(fd.ops.mul(x, 2.0), alias_input=x)
+        fd.add_output(x)
+    value = torch.ones(3)
+    outputs = fd.execute([value])
+    assert value.tolist() == [2.0] * 3
+    assert [out.tolist() for out in outputs] == [[1.0] * 3] * (3 if set_first else 2)
+
+
 def test_alias_must_be_an_input():
     with FusionDefinition() as fd:
         x = fd.define_tensor([3])

@@ -462,10 +462,12 @@ class PlanBuilder {
     out.dtype = tv->dtype();
     MESHFUSE_ASSERT(out.slot >= 0, tv->name(), " is an output that nothing computes");
     // A view may be the memory of an input or of another result, and the caller owns what it gets.
+    // An input is returned itself, with the value that the program read: not where it takes another.
     const bool shares_input = static_cast<size_t>(aliasOf(tv)) < input_of_slot_.size();
     const bool twice = output.alias == nullptr && !returned_.insert(aliasOf(tv)).second;
     const bool into_input = output.alias != nullptr;
-    out.copy = (shares_input && (into_input || !tv->isFusionInput())) || twice;
+    const bool itself = tv->isFusionInput() && !into_input && !isOverwritten(tv);
+    out.copy = (shares_input && !itself) || twice;
     if (holds(tv->getDeviceMesh())) out.layout = localLayout(tv, evaluator());
     if (into_input) {
       if (holds(tv->getDeviceMesh())) checkAlias(tv, output.alias, out.layout);
@@ -477,6 +479,12 @@ class PlanBuilder {
       out.outside_sizes = outsideSizes(tv);
     }
     plan_->outputs.push_back(std::move(out));
+  }
+
+  bool isOverwritten(const TensorView* input) const {
+    return std::ranges::any_of(fusion_.outputs(), [&](const FusionOutput& output) {
+      return output.alias == input;
+    });
   }
 
   /// A result goes into an input's memory only where both are the same size and type.
