@@ -11,6 +11,7 @@ import torch
 from torch.amp.autocast_mode import is_autocast_available
 from torch.autograd import Function
 
+from . import _C, failure
 from .definition import FusionDefinition
 from .exceptions import Error, UnsupportedError
 from .gradient_signature import Signature, backward_name, count_of, refuse, signature_of
@@ -67,14 +68,16 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
         >>> x.grad
         tensor([2., 6.])
     """
-    refuse_transforms("autograd.apply")
-    if not isinstance(fd_forward, FusionDefinition):
-        raise TypeError(
-            "autograd.apply: fd_forward must be a FusionDefinition, but it is a "
-            f"{type(fd_forward).__name__}."
-        )
-    signature = signature_of(fd_forward)
+    _C.communicator()  # started, so that the other ranks can be told of whatever fails
+    signature = None
     try:
+        if not isinstance(fd_forward, FusionDefinition):
+            raise TypeError(
+                "autograd.apply: fd_forward must be a FusionDefinition, but it is a "
+                f"{type(fd_forward).__name__}."
+            )
+        signature = signature_of(fd_forward)
+        refuse_transforms("autograd.apply")
         signature.check_backward(fd_backward)
         if any(isinstance(value, list | tuple) for value in inputs):
             inputs = tuple(flat_inputs(inputs))
@@ -82,7 +85,10 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
             return run(fd_forward, inputs)
         return list(_Apply.apply(signature, fd_forward, fd_backward, *inputs))  # type: ignore[no-untyped-call]
     except Exception as error:  # in a local program, too: other ranks wait in the next one
-        signature.report(error, fd_backward)
+        if signature is None:
+            failure.report(error, "computing gradients")
+        else:
+            signature.report(error, fd_backward)
         raise
 
 

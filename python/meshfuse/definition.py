@@ -22,6 +22,7 @@ from ._C import (
     InternalError,
     Scalar,
     TensorView,
+    communicator,
 )
 from .fusion_cache import FusionCache
 from .inspection import NO_FUSION, Inspection
@@ -257,6 +258,7 @@ class FusionDefinition(Inspection):
             meshfuse.Error: inputs do not fit the program, or the program cannot be run.
             meshfuse.PeerError: another rank failed.
         """
+        communicator()  # started, so that the other ranks can be told of whatever fails
         try:
             settings = execution.Settings(
                 device=device,

@@ -6,20 +6,18 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from . import failure
-from ._C import DeviceMesh, TensorView
+from ._C import DeviceMesh, FusionExecutorCache, TensorView, communicator
 from .axis_layout import axis_sizes, devices_of
+from .definition import FusionDefinition
 from .dtensor_inputs import local_part, program_for
 from .dtensor_placements import mesh_of
 from .executor_cache import compiled_outputs
 from .tensor_sharding import constant, sharding_of
-
-if TYPE_CHECKING:
-    from .definition import FusionDefinition
 
 # By default process group, which the groups of a mesh belong to.
 _made_meshes: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -40,12 +38,37 @@ def execute_with_dtensors(fd: FusionDefinition, in_dtensors: Iterable[Any]) -> l
     Raises:
         AssertionError: the names of mesh dims differ.
         ValueError: there is no DTensor, so no device mesh.
-        TypeError: a tensor is not a DTensor.
+        TypeError: ``fd`` is not a definition, or a tensor is not a DTensor.
         meshfuse.Error: an input is divided otherwise than the program says, or partial; or
             placements cannot express how a result is divided.
     """
+    communicator()  # started, so that the other ranks can be told of whatever fails
+    try:
+        inputs, meshes = _checked(fd, in_dtensors)
+        program = program_for(fd, inputs)
+        local = [local_part(value) for value in inputs]
+    except Exception as error:
+        failure.report(error, "executing a fusion on DTensors", _on_a_mesh(fd))
+        raise
+    outputs = program.execute(local)
+    tensors = compiled_outputs(program.fec)
+    return [_wrapped(out, tv, meshes) for out, tv in zip(outputs, tensors, strict=True)]
+
+
+def _checked(fd: FusionDefinition, in_dtensors: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the inputs and the device meshes of those that are DTensors."""
     from torch.distributed.tensor import DTensor
 
+    if not isinstance(fd, FusionDefinition):
+        raise TypeError(
+            "execute_with_dtensors: fd must be a FusionDefinition, but it is a "
+            f"{type(fd).__name__}."
+        )
+    if not isinstance(in_dtensors, Iterable) or isinstance(in_dtensors, torch.Tensor):
+        raise TypeError(
+            "execute_with_dtensors: in_dtensors must be a list with one DTensor per tensor input, "
+            f"but it is a {type(in_dtensors).__name__}."
+        )
     inputs = list(in_dtensors)
     for position, value in enumerate(inputs):
         if isinstance(value, torch.Tensor) and not isinstance(value, DTensor):
@@ -61,14 +84,18 @@ def execute_with_dtensors(fd: FusionDefinition, in_dtensors: Iterable[Any]) -> l
     assert len(names) == 1, (
         f"All DTensor inputs must have the same mesh dim names, but they have {listed}"
     )
-    try:
-        program = program_for(fd, inputs)
-    except Exception as error:
-        failure.report(error, "executing a fusion on DTensors", fd._cache)
-        raise
-    outputs = program.execute([local_part(value) for value in inputs])
-    tensors = compiled_outputs(program.fec)
-    return [_wrapped(out, tv, meshes) for out, tv in zip(outputs, tensors, strict=True)]
+    return inputs, meshes
+
+
+def _on_a_mesh(fd: Any) -> FusionExecutorCache | None:
+    """Return a program whose ranks are known.
+
+    Those of one without a mesh depend on its inputs, which may be what is wrong.
+    """
+    cache = getattr(fd, "_cache", None)
+    if not isinstance(cache, FusionExecutorCache):
+        return None
+    return cache if any(tv.has_device_mesh() for tv in cache.fusion().tensors()) else None
 
 
 def _wrapped(out: torch.Tensor, tv: TensorView | None, meshes: list[Any]) -> Any:

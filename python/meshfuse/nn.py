@@ -123,6 +123,14 @@ class _ParallelLinear(Module):
             if bias is not None and self.bias is not None:
                 self.bias.copy_(self._part(bias, 0) if self._columns else bias)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call ``forward`` and the hooks; if one raises, the other devices are told."""
+        try:
+            return super().__call__(*args, **kwargs)
+        except Exception as error:
+            self._report(error)
+            raise
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return ``input @ weight.T + bias`` of the unsharded layer, or this device's part of it.
 
@@ -214,7 +222,7 @@ class _ParallelLinear(Module):
     def _report(self, error: Exception) -> None:
         """Keep the other devices of the layer from waiting for this one."""
         try:
-            programs = next(iter(self._programs.values()), None) or self._prepare(self.weight.dtype)
+            programs = next(iter(self._programs.values()), None) or self._prepare(torch.float32)
         except Error:
             if len(self._devices) > 1:
                 failure.report(error, "calling a layer")

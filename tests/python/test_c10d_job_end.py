@@ -92,6 +92,59 @@ def test_end_of_a_job_that_communicates(end, run_ranks, tmp_path):
         assert text in output
 
 
+DTENSORS = """
+import logging, time
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Shard
+import meshfuse
+from meshfuse import FusionDefinition
+logging.getLogger("meshfuse").disabled = True
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+devices = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+x, w = (DTensor.from_local(torch.ones(2, 2), devices, [Shard(axis)]) for axis in (1, 0))
+with FusionDefinition() as fd:
+    fd.add_output(fd.ops.matmul(fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])))
+if AFTER_ANOTHER:
+    meshfuse.execute_with_dtensors(fd, [x, w])
+arguments = WRONG if rank == 1 else (fd, [x, w])
+try:
+    meshfuse.execute_with_dtensors(*arguments)
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message", "after_another"),
+    [
+        (
+            "(fd, [x, torch.ones(2, 2)])",
+            "TypeError execute_with_dtensors: input 1 is a torch.Tensor.",
+            False,
+        ),
+        ("(fd, [])", "ValueError execute_with_dtensors: there are no inputs.", True),
+        ("(None, [x, w])", "TypeError execute_with_dtensors: fd must be a FusionDefinition", False),
+        (
+            "(fd, [x, DTensor.from_local(torch.ones(2, 2), devices, [Partial()])])",
+            "Error execute_with_dtensors: input 1 is partial (sum) on mesh_x",
+            True,
+        ),
+    ],
+    ids=["tensor", "nothing", "no_definition", "partial"],
+)
+def test_wrong_dtensors_on_one_rank(wrong, message, after_another, run_ranks, tmp_path):
+    """It goes on; the other one, which would wait for it, hears of it in no time."""
+    program = DTENSORS.replace("WRONG", wrong).replace("AFTER_ANOTHER", str(after_another))
+    (_, seconds, waiting), (_, _, output) = run_ranks(tmp_path, program)
+    assert message in output
+    assert "PeerError execute: rank 1 gave up an execution that rank 0 takes part in" in waiting
+    assert message.split(" ", 1)[1] in waiting
+    assert seconds < 30, waiting
+
+
 def test_killed_rank(run_ranks, tmp_path):
     """The one that waits for it hears of it in no time."""
     tail = """

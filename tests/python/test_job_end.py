@@ -180,6 +180,17 @@ except KeyError:
         None,
         ["PeerError: execute: rank 1 gave up", "KeyError: 'out of paper'"],
     ),
+    "apply without a definition on rank 1, which goes on": (
+        """
+try:
+    meshfuse.autograd.apply(fd if rank == 0 else None, run, torch.ones(2, 3), torch.ones(3, 4))
+except TypeError as error:
+    print(error, flush=True)
+    time.sleep(60)
+""",
+        None,
+        ["PeerError: execute: rank 1 gave up", "fd_forward must be a FusionDefinition"],
+    ),
     "an interrupt of rank 0 while it waits": (
         """
 if rank == 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import re
 
 import pytest
 import torch
@@ -530,6 +531,58 @@ def test_input_that_is_wrong_on_one_rank(rank, kind, spoil, at_fault):
         pair.layer.zero_grad()
         pair.whole.zero_grad()
         pair.check(x)
+
+
+def without_argument(layer, part):
+    return layer()
+
+
+def without_weight(layer, part):
+    kept, layer.weight = layer.weight, None
+    try:
+        return layer(part)
+    finally:
+        layer.weight = kept
+
+
+def within_vmap(layer, part):
+    return torch.func.vmap(layer)(part.unsqueeze(0))
+
+
+def with_a_hook_that_raises(layer, part):
+    def hook(module, arguments):
+        raise TypeError("the hook refuses")
+
+    handle = layer.register_forward_pre_hook(hook)
+    try:
+        return layer(part)
+    finally:
+        handle.remove()
+
+
+@several_ranks
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (without_argument, TypeError, "missing 1 required positional argument"),
+        (without_weight, AttributeError, "'NoneType' object has no attribute"),
+        (within_vmap, meshfuse.UnsupportedError, r"transforms of torch\.func"),
+        (with_a_hook_that_raises, TypeError, "the hook refuses"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_call_that_fails_on_one_rank(rank, call, error, text):
+    """Whatever is wrong with it."""
+    pair = Pair("row", 2 * RANKS, 3 * RANKS)
+    x = torch.randn(3, 2 * RANKS).double()
+    part = pair.of_input(x).clone()
+    mine = rank == 1
+    found = fails(
+        mine, error, lambda: call(pair.layer, part) if mine else pair.layer(part).sum().backward()
+    )
+    assert re.search(text, str(found))
+    pair.layer.zero_grad()
+    pair.check(x)
 
 
 @several_ranks
