@@ -19,6 +19,7 @@ from .axis_layout import (
     split_factors,
 )
 from .exceptions import Error
+from .limits import MAX_AXES, MAX_SIZE
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.placement_types import Placement
@@ -91,6 +92,13 @@ def read_placements(
         elif hasattr(placement, "dim"):
             dim = _axis(placement.dim, ndim, where)
             pieces = getattr(placement, "split_factor", 1)
+            if not isinstance(pieces, int) or not 1 <= pieces <= MAX_SIZE // sizes[mesh_axis]:
+                raise Error(
+                    f"from_placements: {where} divides each of {pieces} pieces of axis {dim}, but "
+                    f"split_factor is at least 1, and the product with the {sizes[mesh_axis]} "
+                    f"devices at most {MAX_SIZE}. Give the number of pieces that later mesh dims "
+                    "make."
+                )
             try:
                 layouts[dim] = cut(layouts.get(dim, (REST,)), mesh_axis, sizes[mesh_axis], pieces)
             except Error as error:
@@ -151,12 +159,15 @@ def _reduce_op(placement: Any, where: str) -> str:
     return str(op)
 
 
-def _axis(dim: int, ndim: int | None, where: str) -> int:
-    if ndim is None:
-        return dim
-    if not -ndim <= dim < ndim:
+def _axis(dim: Any, ndim: int | None, where: str) -> int:
+    """Return the axis, counted from the front where the number of axes is known."""
+    if not isinstance(dim, int):
+        raise Error(f"from_placements: {where} names no axis. Give a number, as in Shard(0).")
+    known = MAX_AXES if ndim is None else ndim
+    if not -known <= dim < known:
+        has = f"with {known} axes" if ndim is not None else f"of at most {known} axes"
         raise Error(
-            f"from_placements: {where} names axis {dim} of a tensor with {ndim} axes. Use one from "
-            f"{-ndim} to {ndim - 1}."
+            f"from_placements: {where} names axis {dim} of a tensor {has}. Use one from {-known} "
+            f"to {known - 1}."
         )
-    return dim % ndim
+    return dim if ndim is None else dim % ndim

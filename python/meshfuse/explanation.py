@@ -14,6 +14,7 @@ import torch
 
 from . import _C
 from ._C import Error, Fusion, Scalar, TensorView
+from .limits import MAX_SIZE
 
 if TYPE_CHECKING:
     from .planner.plan_cost import PlanCost
@@ -247,13 +248,16 @@ def _sizes_of_inputs(fusion: Fusion, inputs: Iterable[Any]) -> list[tuple[str, l
 def known_size(key: Any, value: Any) -> tuple[str, list[int], bool]:
     """Return an entry of ``sizes`` as the compiler takes it; raise where it is neither form."""
     name = key.name if isinstance(key, TensorView) else str(key)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SIZE:
         return name, [value], False
-    if isinstance(value, Sequence) and all(isinstance(n, int) and n >= 0 for n in value):
+    if isinstance(value, Sequence) and all(
+        isinstance(n, int) and 0 <= n <= MAX_SIZE for n in value
+    ):
         return name, list(value), True
     raise Error(
-        f"explain: sizes[{name!r}] is {value!r}. Give a number of elements for an open size, as in "
-        "{'T0.0': 4}, or the global sizes of an input, as in {'T0': (4, 8)}."
+        f"explain: sizes[{name!r}] is {value!r}. Give a number of elements, at most {MAX_SIZE}, "
+        "for an open size, as in {'T0.0': 4}, or the global sizes of an input, as in "
+        "{'T0': (4, 8)}."
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ._C import DeviceMesh, ParallelType
 from .axis_layout import MESH_AXES, mesh_axes
 from .exceptions import Error
+from .limits import cut
 
 Entry = tuple[ParallelType, ...]
 Spec = Sequence[str | Sequence[str] | None]
@@ -25,16 +26,22 @@ def read_spec(spec: str | Spec, mesh: DeviceMesh | None) -> list[Entry]:
 
     Raises:
         meshfuse.Error: the text is no spec, or a name is not an axis of the mesh, or occurs twice.
+        TypeError: it is neither text nor a list.
     """
-    entries = _parsed(spec) if isinstance(spec, str) else list(spec)
+    if not isinstance(spec, Iterable) or isinstance(spec, bytes | Mapping):
+        raise TypeError(
+            "from_partition_spec: expected a text such as 'x, None', or a list of entries, but got "
+            f"{type(spec).__name__}"
+        )
+    entries = _parsed(spec.strip()) if isinstance(spec, str) else list(spec)
     names = axis_names(mesh)
     result = [tuple(_axis(name, names, mesh) for name in _names(entry)) for entry in entries]
     used = [axis for entry in result for axis in entry]
     for axis in used:
         if used.count(axis) > 1:
             raise Error(
-                f"from_partition_spec: {axis.name} occurs more than once in '{spec}'. Each mesh "
-                "axis divides one axis of a tensor; name it once."
+                f"from_partition_spec: {axis.name} occurs more than once in '{cut(str(spec))}'. "
+                "Each mesh axis divides one axis of a tensor; name it once."
             )
     return result
 
@@ -74,10 +81,10 @@ def _axis(name: str, names: dict[str, ParallelType], mesh: DeviceMesh | None) ->
     known = ", ".join(repr(n) for n in names if not n.startswith("mesh_"))
     if mesh is None:
         raise Error(
-            f"from_partition_spec: '{name}' is not a mesh axis. Without a mesh they are called "
-            f"{known}; give mesh= a mesh with names to use those."
+            f"from_partition_spec: '{cut(name)}' is not a mesh axis. Without a mesh they are "
+            f"called {known}; give mesh= a mesh with names to use those."
         )
-    raise Error(f"from_partition_spec: '{name}' is not an axis of {mesh!r}. It has {known}.")
+    raise Error(f"from_partition_spec: '{cut(name)}' is not an axis of {mesh!r}. It has {known}.")
 
 
 def _names(entry: Any) -> tuple[str, ...]:
@@ -87,44 +94,52 @@ def _names(entry: Any) -> tuple[str, ...]:
         return (entry,)
     if isinstance(entry, Sequence) and all(isinstance(name, str) for name in entry):
         return tuple(entry)
-    raise Error(f"from_partition_spec: cannot read the entry {entry!r}. {_HOW}")
+    raise Error(f"from_partition_spec: cannot read the entry {cut(repr(entry))}. {_HOW}")
 
 
 def _parsed(text: str) -> list[Any]:
-    if not text.strip():
+    if not text:
         return []
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: deep nesting
         raise Error(
-            f"from_partition_spec: cannot read '{text}'. {_HOW} Quote names that are not words."
+            f"from_partition_spec: cannot read '{cut(text)}'. {_HOW} Quote names that are not "
+            "words."
         ) from None
     if isinstance(tree, ast.Call):
-        name = (
-            tree.func.attr if isinstance(tree.func, ast.Attribute) else getattr(tree.func, "id", "")
-        )
-        if name not in _CALL:
-            raise Error(f"from_partition_spec: '{text}' calls {name}. Use P(...) or no call.")
-        if tree.keywords:
-            words = ", ".join(str(keyword.arg) for keyword in tree.keywords)
-            raise Error(
-                f"from_partition_spec: '{text}' says {words}, which a tensor cannot be given. "
-                "Leave it out."
-            )
-        return [_entry(node, text) for node in tree.args]
+        return _arguments(tree, text)
     if not isinstance(tree, ast.Tuple):
         return [_entry(tree, text)]
-    if text.strip().startswith("(") and text.strip().endswith(")") and _is_lone_tuple(tree, text):
+    if text.startswith("(") and text.endswith(")") and _is_lone_tuple(tree, text):
         raise Error(
             f"from_partition_spec: '{text}' may mean one axis over both, or two axes. Write "
-            f"'{text.strip()},' for one tensor axis, or leave out the parentheses for two."
+            f"'{text},' for one tensor axis, or leave out the parentheses for two."
         )
     return [_entry(node, text) for node in tree.elts]
 
 
+def _arguments(call: ast.Call, text: str) -> list[Any]:
+    """Return the entries of ``P(...)``."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else _source(call.func, text)
+    if name not in _CALL:
+        raise Error(f"from_partition_spec: '{cut(text)}' calls {cut(name)}. Use P(...) or no call.")
+    if call.keywords:
+        words = [k.arg or f"**{_source(k.value, text)}" for k in call.keywords]
+        raise Error(
+            f"from_partition_spec: '{cut(text)}' says {cut(', '.join(words))}, which a "
+            "tensor cannot be given. Leave it out."
+        )
+    return [_entry(node, text) for node in call.args]
+
+
+def _source(node: ast.expr, text: str) -> str:
+    return ast.get_source_segment(text, node) or ""
+
+
 def _is_lone_tuple(tree: ast.Tuple, text: str) -> bool:
     """Whether the parentheses are the tuple's own and it has names alone."""
-    own = tree.col_offset == 0 and tree.end_col_offset == len(text.strip().encode())
+    own = tree.col_offset == 0 and tree.end_col_offset == len(text.encode())
     inside = tree.elts and tree.elts[0].col_offset > 0
     first_is_name = all(isinstance(e, ast.Name) or _constant(e) is not None for e in tree.elts)
     return bool(own and inside and first_is_name and len(tree.elts) > 1)
@@ -146,6 +161,6 @@ def _entry(node: ast.expr, text: str) -> Any:
         if all(isinstance(name, str) for name in names):
             return tuple(names)
     raise Error(
-        f"from_partition_spec: cannot read '{ast.unparse(node)}' in '{text}'. {_HOW} meshfuse has "
-        "no unconstrained axes; leave the tensor without a sharding for that."
+        f"from_partition_spec: cannot read '{cut(_source(node, text))}' in '{cut(text)}'. {_HOW} "
+        "meshfuse has no unconstrained axes; leave the tensor without a sharding for that."
     )

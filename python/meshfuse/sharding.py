@@ -12,6 +12,7 @@ from ._C import DeviceMesh, ParallelType
 from .axis_layout import MESH_AXES, REST, Layout, devices_of, mesh_axes
 from .dtensor_placements import mesh_of, read_placements, write_placements
 from .exceptions import Error
+from .limits import MAX_AXES, check_axes, cut
 from .partition_spec import Spec, axis_names, read_spec, write_spec
 from .shardy import read_mesh, read_shardy, write_mesh, write_shardy
 
@@ -117,13 +118,20 @@ class Sharding:
                 sharding speaks of.
 
         Raises:
-            meshfuse.Error: Shardy cannot express it; it says which part.
+            meshfuse.Error: Shardy cannot express it, or a tensor with ``ndim`` axes cannot be
+                divided so; it says which part.
+            TypeError: ``ndim`` is not a number.
 
         Example:
             >>> import meshfuse
             >>> meshfuse.from_partition_spec("x, None").to_shardy()
             '#sdy.sharding<@mesh, [{"x"}, {}]>'
         """
+        if ndim is not None and not isinstance(ndim, int):
+            raise TypeError(
+                f"to_shardy: ndim is the number of axes of the tensor, but got {ndim!r}, of type "
+                f"{type(ndim).__name__}"
+            )
         self.check_expressible("to_shardy")
         for mesh_axis, op in self.partial:
             if op != "sum":
@@ -152,26 +160,56 @@ class Sharding:
         for obstacle in self.obstacles:
             raise Error(f"{caller}: {obstacle.mesh_axis.name} {obstacle.reason}")
 
+    def layouts_from_front(self, ndim: int, caller: str, tensor: str) -> dict[int, Layout]:
+        """Return the layouts of a tensor with ``ndim`` axes, by axes counted from the front.
+
+        Raises:
+            meshfuse.Error: the tensor has less axes, or two are the same.
+        """
+        if self.ndim is not None and self.ndim > ndim:
+            raise Error(
+                f"{caller}: the sharding speaks of {self.ndim} axes, but {tensor} has {ndim}. "
+                "Give one entry per axis."
+            )
+        result: dict[int, Layout] = {}
+        for axis, layout in self.axes:
+            if not -ndim <= axis < ndim:
+                raise Error(
+                    f"{caller}: the sharding divides axis {axis}, but {tensor} has {ndim} axes. "
+                    f"Use one from {-ndim} to {ndim - 1}."
+                    if ndim > 0
+                    else f"{caller}: the sharding divides axis {axis}, but {tensor} has no axes. "
+                    "Replicate it."
+                )
+            if axis % ndim in result:
+                raise Error(
+                    f"{caller}: axes {axis % ndim - ndim} and {axis % ndim} of {tensor}, which "
+                    f"has {ndim} axes, are the same. Count both from the front."
+                )
+            result[axis % ndim] = layout
+        return result
+
     def _entries(
         self, caller: str, form: str, ndim: int | None = None
     ) -> list[tuple[ParallelType, ...]]:
         """Return for each tensor axis the mesh axes that cut it into blocks, outermost first."""
-        entries: dict[int, tuple[ParallelType, ...]] = {}
         for axis, layout in self.axes:
             if layout[-1] is not REST or any(isinstance(f, int) for f in layout):
                 raise Error(
                     f"{caller}: devices hold several pieces of axis {axis}, which {form} cannot "
                     "express. Divide it in blocks, or use placements()."
                 )
-            at = axis + ndim if ndim is not None and axis < 0 else self._counted(axis, caller)
-            entries[at] = tuple(devices_of(layout))
-        spoken = max([self.ndim or 0, *(axis + 1 for axis in entries)])
-        if ndim is not None and (ndim < spoken or min(entries, default=0) < 0):
-            raise Error(
-                f"{caller}: the sharding divides axes {[axis for axis, _ in self.axes]} of "
-                f"{spoken}, but ndim is {ndim}. Give the number of axes of the tensor."
-            )
-        return [entries.get(axis, ()) for axis in range(spoken if ndim is None else ndim)]
+        if ndim is None:
+            layouts = {self._counted(axis, caller): layout for axis, layout in self.axes}
+            ndim = max([self.ndim or 0, *(axis + 1 for axis in layouts)])
+        else:
+            if not 0 <= ndim <= MAX_AXES:
+                raise Error(
+                    f"{caller}: ndim is {ndim}, but a tensor has from 0 to {MAX_AXES} axes. Give "
+                    "the number of axes of the tensor."
+                )
+            layouts = self.layouts_from_front(ndim, caller, "the tensor")
+        return [tuple(devices_of(layouts.get(axis, (REST,)))) for axis in range(ndim)]
 
     def _counted(self, axis: int, caller: str) -> int:
         if axis >= 0:
@@ -215,7 +253,7 @@ def from_placements(placements: Iterable[Placement], device_mesh: Any) -> Shardi
 
     Raises:
         meshfuse.Error: a placement cannot be expressed; it says which one.
-        TypeError: ``device_mesh`` is not a mesh.
+        TypeError: ``device_mesh`` is not a mesh, or ``placements`` no list.
 
     Example:
         >>> import meshfuse, torch
@@ -235,7 +273,15 @@ def placed(placements: Iterable[Placement], device_mesh: Any, ndim: int | None) 
         meshfuse.Error: a placement cannot be expressed, or names an axis that does not exist.
     """
     mesh = mesh_of(device_mesh)
-    return _placed(tuple(placements), mesh, mesh.names, ndim)
+    if not isinstance(placements, Iterable):
+        raise TypeError(
+            "from_placements: expected a list of placements, one per mesh dim, such as "
+            f"[Shard(0), Replicate()], but got {placements!r}"
+        )
+    given = tuple(placements)
+    if any(getattr(type(placement), "__hash__", None) is None for placement in given):
+        return _placed.__wrapped__(given, mesh, mesh.names, ndim)  # which refuses them by name
+    return _placed(given, mesh, mesh.names, ndim)
 
 
 @functools.lru_cache(maxsize=256)  # programs are executed again and again
@@ -262,14 +308,16 @@ def from_partition_spec(spec: str | Spec, mesh: Any = None) -> Sharding:
 
     Raises:
         meshfuse.Error: it is not a spec; a name is unknown, or occurs twice.
+        TypeError: ``spec`` is neither text nor a list, or ``mesh`` is not a mesh.
 
     Example:
         >>> import meshfuse
         >>> meshfuse.from_partition_spec('P(("x", "y"), None)').to_partition_spec()
         '(x, y), None'
     """
-    own = None if mesh is None else mesh_of(mesh)
+    own = None if mesh is None else mesh_of(mesh, "from_partition_spec")
     entries = read_spec(spec, own)
+    check_axes(len(entries), "from_partition_spec")
     layouts: dict[int, Layout] = {k: (*axes, REST) for k, axes in enumerate(entries) if axes}
     return make_sharding(own, layouts, ndim=len(entries))
 
@@ -286,6 +334,7 @@ def from_shardy(text: str, mesh: Any = None) -> Sharding:
     Raises:
         meshfuse.Error: it is not Shardy's syntax; a name is unknown, or occurs twice; it has parts
             of mesh axes, open axes or priorities.
+        TypeError: ``text`` is not a string, or ``mesh`` is not a mesh.
 
     Example:
         >>> import meshfuse
@@ -294,8 +343,17 @@ def from_shardy(text: str, mesh: Any = None) -> Sharding:
         >>> sharding.mesh.shape, sharding.to_partition_spec()
         ((2, 4), 'model, None')
     """
+    if not isinstance(text, str):
+        raise TypeError(
+            """from_shardy: expected a text such as '#sdy.sharding<@mesh, [{"x"}, {}]>', but got """
+            f"{type(text).__name__}"
+        )
     said = read_shardy(text)
-    own = read_mesh(mesh) if isinstance(mesh, str) else None if mesh is None else mesh_of(mesh)
+    check_axes(len(said.axes), "from_shardy")
+    if isinstance(mesh, str):
+        own: DeviceMesh | None = read_mesh(mesh)
+    else:
+        own = None if mesh is None else mesh_of(mesh, "from_shardy")
     if own is not None and said.mesh is not None and write_mesh(own) != write_mesh(said.mesh):
         raise Error(
             f"from_shardy: the text describes {write_mesh(said.mesh)}, but mesh= is "
@@ -308,14 +366,14 @@ def from_shardy(text: str, mesh: Any = None) -> Sharding:
         if name not in known:
             words = ", ".join(repr(n) for n in known if not n.startswith("mesh_"))
             on = "Without a mesh they are called" if own is None else f"{own!r} has"
-            raise Error(f"from_shardy: '{name}' is not a mesh axis. {on} {words}.")
+            raise Error(f"from_shardy: '{cut(name)}' is not a mesh axis. {on} {words}.")
     used = [known[name] for name in listed]
     for name in listed:
         if used.count(known[name]) > 1:
             raise Error(
                 f"from_shardy: {known[name].name} ('{name}') occurs more than once in "
-                f"'{text.strip()}'. A mesh axis divides one axis of a tensor, or is replicated or "
-                "unreduced; name it once."
+                f"'{cut(text.strip())}'. A mesh axis divides one axis of a tensor, or is "
+                "replicated or unreduced; name it once."
             )
     layouts: dict[int, Layout] = {
         k: (*(known[name] for name in names), REST) for k, names in enumerate(said.axes) if names

@@ -19,12 +19,13 @@ import torch
 from ._C import DeviceMesh, ParallelType
 from .axis_layout import mesh_axes
 from .exceptions import Error
+from .limits import MAX_DEVICES, cut, whole_number
 from .partition_spec import axis_names
 
 _Item = TypeVar("_Item")
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<symbol>@(?:[A-Za-z_][\w.$-]*|"[^"]*"))|(?P<int>\d+)
+    r"""\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<symbol>@(?:[A-Za-z_][\w.$-]*|"[^"]*"))|(?P<int>[0-9]+)
     |(?P<word>\#?[A-Za-z_][\w.]*)|(?P<mark>[][{}<>(),=:?]))""",
     re.VERBOSE,
 )
@@ -134,10 +135,10 @@ class _Reader:
             place = match.end()
 
     def fail(self, fact: str, advice: str = _HOW) -> NoReturn:
-        raise Error(f"{self.caller}: cannot read '{self.text.strip()}': {fact}. {advice}")
+        raise Error(f"{self.caller}: cannot read '{cut(self.text.strip())}': {fact}. {advice}")
 
     def refuse(self, fact: str, advice: str) -> NoReturn:
-        raise Error(f"{self.caller}: '{self.text.strip()}': {fact}. {advice}")
+        raise Error(f"{self.caller}: '{cut(self.text.strip())}': {fact}. {advice}")
 
     # ---- tokens
 
@@ -200,17 +201,25 @@ class _Reader:
         if self.take(","):
             self.expect("device_ids")
             self.expect("=")
-            devices = [int(n) for n in self.items("[", "]", self.number)]
+            devices = self.items("[", "]", self.device)
         self.expect(">")
         return self.make_mesh(axes, devices)
 
-    def number(self) -> str:
-        return self.kind("int", "a number")
+    def device(self) -> int:
+        return self.number("device", "Devices are numbered from 0", MAX_DEVICES - 1)
 
     def mesh_axis(self) -> tuple[str, int]:
         name = self.name()
         self.expect("=")
-        return name, int(self.number())
+        return name, self.number(f"the size of {_quoted(name)},", "Give its size", MAX_DEVICES)
+
+    def number(self, what: str, advice: str, most: int) -> int:
+        digits = self.kind("int", "a number")
+        value = whole_number(digits, most)
+        if value is None:
+            shown = digits if len(digits) < 30 else f"of {len(digits)} digits"
+            self.refuse(f"{what} {shown} is too large", f"{advice}, at most {most}.")
+        return value
 
     def make_mesh(self, axes: list[tuple[str, int]], devices: list[int] | None) -> DeviceMesh:
         names, shape = [name for name, _ in axes], [size for _, size in axes]
@@ -226,6 +235,12 @@ class _Reader:
                 "Join axes that divide no tensor by themselves.",
             )
         count = math.prod(shape)
+        if count > MAX_DEVICES:
+            self.refuse(
+                f"the mesh has {count} devices ({' x '.join(map(str, shape))}), but at most "
+                f"{MAX_DEVICES} can be had",
+                "Give the mesh as it is in the program.",
+            )
         ids = list(range(count)) if devices is None else devices
         if len(ids) != count or count == 0:
             self.refuse(

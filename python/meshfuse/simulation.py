@@ -12,6 +12,7 @@ import torch
 
 from . import _C, failure
 from ._C import Communicator, CommunicatorGuard, Error, TensorView
+from .limits import MAX_DEVICES
 from .repro_on_failure import write_bundle_of_failure
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ class Simulation:
 
     def __init__(self, size: int) -> None:
         """Prepare a mesh of ``size`` devices."""
+        if size > MAX_DEVICES:
+            raise Error(
+                f"simulate: {size} devices are more than one process can hold. Simulate at most "
+                f"{MAX_DEVICES}."
+            )
         self._communicator = _communicator(size)
         self._guards: list[CommunicatorGuard] = []
         self._last: list[list[torch.Tensor]] | None = None

@@ -60,7 +60,7 @@ def set_sharding(tv: TensorView, sharding: Sharding) -> None:
     sharding.check_expressible("set_sharding")
     _check_not_partial(tv, sharding)
     mesh = _mesh_for(tv, sharding)
-    layouts = _counted(tv, sharding)
+    layouts = sharding.layouts_from_front(len(tensor_axes(tv)), "set_sharding", tv.name)
     _check_mesh_axes(tv, layouts, mesh)
     kept = _dividing(tv, layouts, mesh)
     if _is_scheduled(tv):
@@ -125,30 +125,6 @@ def _mesh_for(tv: TensorView, sharding: Sharding) -> DeviceMesh:
                 f"mesh_{name} in a spec without a mesh. Give from_partition_spec(spec, mesh=...)."
             )
     return own
-
-
-def _counted(tv: TensorView, sharding: Sharding) -> dict[int, Layout]:
-    """Return the layouts by axes counted from the front."""
-    ndim = len(tensor_axes(tv))
-    if sharding.ndim is not None and sharding.ndim > ndim:
-        raise Error(
-            f"set_sharding: the sharding speaks of {sharding.ndim} axes, but {tv.name} has {ndim}. "
-            "Give one entry per axis."
-        )
-    result: dict[int, Layout] = {}
-    for axis, layout in sharding.axes:
-        if not -ndim <= axis < ndim:
-            raise Error(
-                f"set_sharding: the sharding divides axis {axis}, but {tv.name} has {ndim} axes. "
-                f"Use one from {-ndim} to {ndim - 1}."
-            )
-        if axis % ndim in result:
-            raise Error(
-                f"set_sharding: axes {axis % ndim - ndim} and {axis % ndim} of {tv.name}, which "
-                f"has {ndim} axes, are the same. Count both from the front."
-            )
-        result[axis % ndim] = layout
-    return result
 
 
 def _check_mesh_axes(tv: TensorView, layouts: Mapping[int, Layout], mesh: DeviceMesh) -> None:

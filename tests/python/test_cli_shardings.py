@@ -100,6 +100,41 @@ def test_wrong_placements(text):
     assert "Write one placement per mesh dim" in told or "Give one placement per mesh dim" in told
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[Shard(10000000000)]", "names axis 10000000000 of a tensor of at most 64 axes"),
+        ("-" * 5000 + "x", f"cannot read '{'-' * 120}... (5001 characters)'"),
+        ("-" * 500 + "x", f"cannot read '{'-' * 120}... (501 characters)'"),
+    ],
+)
+@pytest.mark.parametrize("target", ["shardy", "partition-spec", "meshfuse"])
+def test_huge_placements(text, message, target):
+    code, told = failed("convert", "--from", "dtensor", "--to", target, "--mesh", "2", "--", text)
+    assert code == 2 and message in told
+
+
+@pytest.mark.parametrize("ndim", ["65", "1000000000"])
+def test_too_many_axes(ndim):
+    call = ["convert", "--from", "partition-spec", "--to", "shardy", "x", "--ndim", ndim]
+    code, told = failed(*call)
+    assert code == 2 and f"{ndim} is not in the range 0<=x<=64" in told
+
+
+def test_two_divisions_of_one_axis():
+    call = ["convert", "--from", "dtensor", "--to", "shardy", "--mesh", "2x2", "--ndim", "1"]
+    code, told = failed(*call, "[Shard(-1), Shard(0)]")
+    assert code == 1 and "axes -1 and 0 of the tensor, which has 1 axes, are the same" in told
+
+
+@pytest.mark.parametrize("mesh", ["99999999999", "2048x2048", "a=1048577", "9" * 5000])
+def test_meshes_that_are_too_large(mesh):
+    code, told = failed(
+        "convert", "--from", "partition-spec", "--to", "dtensor", "--mesh", mesh, "x"
+    )
+    assert code == 2 and "a mesh has at most 1048576 devices." in " ".join(told.split())
+
+
 def test_mesh_that_differs_from_the_tensors():
     call = ["convert", "--from", "meshfuse", "--to", "dtensor", "--mesh", "2", TENSOR]
     assert failed(*call)[1].endswith("but --mesh is DeviceMesh{0 1}. Leave --mesh out.")

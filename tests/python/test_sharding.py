@@ -266,6 +266,12 @@ def test_partial(op):
             DeviceMesh(torch.arange(8).reshape(2, 4)),
             "placement 1, .*4 devices of mesh_x would hold pieces .*Redistribute",
         ),
+        ([strided(0, 0)], LINE, "divides each of 0 pieces of axis 0, but split_factor is at least"),
+        ([strided(0, -1)], LINE, "divides each of -1 pieces of axis 0, but split_factor is at"),
+        ([strided(0, 1 << 62)], LINE, "the product with the 2 devices at most 9223372036854775807"),
+        ([Shard(1000000000)], LINE, "names axis 1000000000 of a tensor of at most 64 axes. Use"),
+        ([Shard], LINE, "placement 0, <class .*> on mesh_x names no axis. Give a number, as in"),
+        ([[Shard(0)]], LINE, "placement 0, .* on mesh_x is not a placement that meshfuse knows"),
     ],
 )
 def test_placements_that_cannot_be_expressed(placements, mesh, message):
@@ -276,6 +282,23 @@ def test_placements_that_cannot_be_expressed(placements, mesh, message):
 def test_not_a_mesh():
     with pytest.raises(TypeError, match=r"expected a DeviceMesh .*but got list"):
         from_placements([Shard(0)], [0, 1])
+    with pytest.raises(
+        TypeError, match=r"from_partition_spec: expected a DeviceMesh .*but got int"
+    ):
+        from_partition_spec("x", 5)
+
+
+@pytest.mark.parametrize("given", [None, 5])
+def test_no_list_of_placements(given):
+    with pytest.raises(TypeError, match=f"from_placements: expected a list .*but got {given}"):
+        from_placements(given, LINE)
+
+
+@pytest.mark.parametrize("given", [None, 5, b"x", {"x": 1}])
+def test_not_a_spec(given):
+    message = f"from_partition_spec: expected a text .*but got {type(given).__name__}"
+    with pytest.raises(TypeError, match=message):
+        from_partition_spec(given)
 
 
 @pytest.mark.parametrize(
@@ -291,6 +314,12 @@ def test_not_a_mesh():
         ("P.UNCONSTRAINED, x", None, "cannot read 'P.UNCONSTRAINED'"),
         ("1, x", None, "cannot read '1'"),
         ([1, "x"], None, "cannot read the entry 1"),
+        ("P(x)(y)", None, r"'P\(x\)\(y\)' calls P\(x\). Use P"),
+        ("P(x, **k)", None, r"says \*\*k, which a tensor cannot be given"),
+        ("-" * 5000 + "x", None, r"cannot read '-{120}... \(5001 characters\)'"),
+        ("-" * 500 + "x", None, r"cannot read '-{120}... \(501 characters\)'"),
+        ("x" * 5000, None, r"'x{120}... \(5000 characters\)' is not a mesh axis"),
+        ([None] * 65, None, "65 axes are more than a tensor has, at most 64"),
     ],
 )
 def test_wrong_specs(spec, mesh, message):

@@ -20,6 +20,7 @@ from meshfuse import (
     from_placements,
     from_shardy,
 )
+from meshfuse.limits import MAX_DEVICES
 from meshfuse.shardy import read_mesh, write_mesh
 
 FEW = settings(max_examples=100, derandomize=True, deadline=None, database=None)
@@ -92,11 +93,38 @@ def test_number_of_axes():
         last.to_shardy()
     with pytest.raises(
         meshfuse.Error,
-        match=r"to_shardy: the sharding divides axes \[1\] of 2, but ndim is 1. Give",
+        match=r"to_shardy: the sharding speaks of 2 axes, but the tensor has 1. Give one",
     ):
         from_partition_spec("None, x").to_shardy(1)
-    with pytest.raises(meshfuse.Error, match=r"divides axes \[-3\] of 0, but ndim is 2"):
+    with pytest.raises(meshfuse.Error, match=r"divides axis -3, but the tensor has 2 axes. Use"):
         from_placements([Replicate(), Shard(-3)], GRID).to_shardy(2)
+    with pytest.raises(meshfuse.Error, match=r"divides axis -1, but the tensor has no axes. Repl"):
+        last.to_shardy(0)
+
+
+def test_two_divisions_of_one_axis():
+    """Counted from both ends they are the same axis of a tensor with one axis: neither is lost."""
+    both = from_placements([Shard(-1), Shard(0)], GRID)
+    assert both.to_shardy(2) == '#sdy.sharding<@mesh, [{"x"}, {"y"}]>'
+    with pytest.raises(
+        meshfuse.Error,
+        match=r"to_shardy: axes -1 and 0 of the tensor, which has 1 axes, are the same. Count both",
+    ):
+        both.to_shardy(1)
+
+
+@pytest.mark.parametrize("ndim", [-5, 65, 1000000000])
+def test_impossible_numbers_of_axes(ndim):
+    sharding = from_partition_spec("x")
+    with pytest.raises(meshfuse.Error, match=f"ndim is {ndim}, but a tensor has from 0 to 64 axes"):
+        sharding.to_shardy(ndim)
+
+
+def test_number_of_axes_of_another_type():
+    with pytest.raises(
+        TypeError, match=r"to_shardy: ndim is the number of axes .* but got 'x', of"
+    ):
+        from_partition_spec("x").to_shardy("x")
 
 
 def test_on_a_tensor():
@@ -181,12 +209,52 @@ SUB = "Make the mesh with the two parts as axes of their own."
         ),
         ('#sdy.sharding<mesh<["a"=0]>, []>', "the mesh has 0 places (0), but 0 device ids"),
         ('#sdy.sharding<mesh<["a"=2, "a"=2]>, []>', "name"),
+        (
+            '#sdy.sharding<mesh<["a"=2000000000]>, []>',
+            'the size of "a", 2000000000 is too large. Give its size, at most 1048576.',
+        ),
+        (
+            '#sdy.sharding<mesh<["a"=2048, "b"=2048]>, []>',
+            "the mesh has 4194304 devices (2048 x 2048), but at most 1048576 can be had",
+        ),
+        (
+            f'#sdy.sharding<mesh<["a"={"9" * 5000}]>, []>',
+            'the size of "a", of 5000 digits is too large.',
+        ),
+        (
+            '#sdy.sharding<mesh<["a"=1], device_ids=[9223372036854775807]>, []>',
+            "device 9223372036854775807 is too large. Devices are numbered from 0, at most 1048575",
+        ),
+        ('#sdy.sharding<mesh<["a"=\u0662]>, []>', "found '\u0662' in column 25"),
+        (
+            f"#sdy.sharding<@mesh, [{'{},' * 64}{{}}]>",
+            "from_shardy: 65 axes are more than a tensor has, at most 64. Give one entry per axis",
+        ),
+        ("]" * 5000, f"cannot read '{']' * 120}... (5000 characters)': column 1 has"),
     ],
 )
 def test_wrong_texts(text, message):
     with pytest.raises(meshfuse.Error) as caught:
         from_shardy(text)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [5, b"x", None])
+def test_what_is_not_text(text):
+    with pytest.raises(TypeError, match=f"from_shardy: expected a text .*{type(text).__name__}"):
+        from_shardy(text)
+
+
+def test_what_is_no_mesh():
+    with pytest.raises(TypeError, match=r"from_shardy: expected a DeviceMesh of .* got int"):
+        from_shardy("#sdy.sharding<@mesh, []>", 5)
+
+
+def test_limit_of_devices_is_that_of_programs():
+    with pytest.raises(meshfuse.Error, match=f"a mesh has from 1 to {MAX_DEVICES} devices"):
+        meshfuse.parse_ir(f"a: f32[i0{{4}}] mesh(x={MAX_DEVICES + 1})\nreturn a\n")
+    with pytest.raises(meshfuse.Error, match=f"simulate: .* Simulate at most {MAX_DEVICES}."):
+        meshfuse.simulate((1 << 63) - 1)
 
 
 def test_two_meshes():

@@ -7,6 +7,7 @@ import click
 
 from .._C import DeviceMesh
 from ..exceptions import Error
+from ..limits import MAX_AXES
 from ..sharding import Sharding
 from .command import Failure, WrongInput, show_json
 from .command import command as make_command
@@ -25,7 +26,9 @@ from .sizes import mesh_name, read_mesh
     help="The mesh, where TEXT does not describe it: 8, 2x4, or dp=2,tp=4.",
 )
 @click.option(
-    "--ndim", type=click.IntRange(0), help="Number of axes of the tensor; default: as TEXT says."
+    "--ndim",
+    type=click.IntRange(0, MAX_AXES),
+    help="Number of axes of the tensor; default: as TEXT says.",
 )
 def command(
     text: str,

@@ -10,6 +10,7 @@ from typing import Any
 from .._C import DeviceMesh, TensorView
 from ..definition import FusionDefinition, parse_ir
 from ..exceptions import Error
+from ..limits import cut
 from ..sharding import Sharding, from_partition_spec, from_placements, from_shardy
 from ..shardy import write_mesh
 from ..tensor_sharding import sharding_of
@@ -32,8 +33,8 @@ def read_dtensor(text: str, mesh: DeviceMesh | None) -> Sharding:
     """
     if mesh is None:
         raise Error(
-            f"convert: the placements '{text}' name no mesh. Give it, as in --mesh 2x4; the last "
-            "placement is that of mesh_x."
+            f"convert: the placements '{cut(text)}' name no mesh. Give it, as in --mesh 2x4; the "
+            "last placement is that of mesh_x."
         )
     return from_placements(_placements(text), mesh)
 
@@ -56,21 +57,21 @@ def read_tensor(text: str, mesh: DeviceMesh | None) -> Sharding:
     """
     line = text.strip()
     if line.count("\n") or "return" in line.split():
-        raise Error(f"convert: '{text}' is more than one tensor. {_TENSOR}")
+        raise Error(f"convert: '{cut(text)}' is more than one tensor. {_TENSOR}")
     name, colon, _ = line.partition(":")
     if not colon:
         name, line = "T0", f"T0: {line}"
     try:
         fd = parse_ir(f"{line}\nreturn {name.strip()}\n")
     except Error as error:
-        raise Error(f"convert: cannot read '{text}': {error} {_TENSOR}") from error
+        raise Error(f"convert: cannot read '{cut(text)}': {error} {_TENSOR}") from error
     inputs = fd._defined().inputs()
     if len(inputs) != 1 or not isinstance(inputs[0], TensorView):
-        raise Error(f"convert: '{text}' is not one tensor. {_TENSOR}")
+        raise Error(f"convert: '{cut(text)}' is not one tensor. {_TENSOR}")
     sharding = sharding_of(inputs[0])
     if mesh is not None and sharding.mesh is not None and mesh != sharding.mesh:
         raise Error(
-            f"convert: '{text}' is on {sharding.mesh}, but --mesh is {mesh}. Leave --mesh out."
+            f"convert: '{cut(text)}' is on {sharding.mesh}, but --mesh is {mesh}. Leave --mesh out."
         )
     return sharding
 
@@ -129,8 +130,8 @@ def _placements(text: str) -> list[Any]:
     """Read constructors; nothing is evaluated."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        raise Error(f"convert: cannot read '{text}'. {_PLACEMENTS}") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: deep nesting
+        raise Error(f"convert: cannot read '{cut(text)}'. {_PLACEMENTS}") from None
     items = tree.elts if isinstance(tree, ast.Tuple | ast.List) else [tree]
     return [_read_placement(item, text) for item in items]
 
@@ -155,9 +156,10 @@ def _read_placement(node: ast.expr, text: str) -> Any:
             values = [ast.literal_eval(value) for value in node.args]
             named = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
             return kinds[name](*values, **named)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             pass
-    raise Error(f"convert: cannot read '{ast.unparse(node)}' in '{text}'. {_PLACEMENTS}")
+    source = ast.get_source_segment(text.strip(), node) or ""
+    raise Error(f"convert: cannot read '{cut(source)}' in '{cut(text)}'. {_PLACEMENTS}")
 
 
 def _placement(placement: Any) -> str:

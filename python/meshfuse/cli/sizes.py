@@ -11,6 +11,7 @@ import click
 import torch
 
 from .._C import DeviceMesh
+from ..limits import MAX_DEVICES, MAX_SIZE, cut, whole_number
 
 SIZE_OPTION = click.option(
     "--size",
@@ -18,8 +19,8 @@ SIZE_OPTION = click.option(
     metavar="NAME=SIZE",
     help="A size that the program leaves open (T0.1=64), or all sizes of an input (T0=32x64).",
 )
-_SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*(?:\.\d+)?)=(?P<sizes>\d+(?:x\d+)*)")
-_MESH = re.compile(r"\d+(?:x\d+)*|[A-Za-z_]\w*=\d+(?:,[A-Za-z_]\w*=\d+)*")
+_SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*(?:\.\d+)?)=(?P<sizes>\d+(?:x\d+)*)", re.ASCII)
+_MESH = re.compile(r"\d+(?:x\d+)*|[A-Za-z_]\w*=\d+(?:,[A-Za-z_]\w*=\d+)*", re.ASCII)
 
 
 def read_sizes(options: Iterable[str]) -> dict[str, int | tuple[int, ...]] | None:
@@ -29,13 +30,22 @@ def read_sizes(options: Iterable[str]) -> dict[str, int | tuple[int, ...]] | Non
         match = _SIZE.fullmatch(text.replace(" ", ""))
         if match is None:
             raise click.BadParameter(
-                f"{text!r} is not NAME=SIZE. Write T0.1=64 for a size that is open, T0=32x64 for "
-                "all sizes of an input.",
+                f"{cut(text)!r} is not NAME=SIZE. Write T0.1=64 for a size that is open, T0=32x64 "
+                "for all sizes of an input.",
                 param_hint="--size",
             )
-        sizes = tuple(map(int, match["sizes"].split("x")))
+        sizes = tuple(_size(text, digits) for digits in match["sizes"].split("x"))
         found[match["name"]] = sizes[0] if "." in match["name"] and len(sizes) == 1 else sizes
     return found or None
+
+
+def _size(text: str, digits: str) -> int:
+    size = whole_number(digits, MAX_SIZE)
+    if size is None:
+        raise click.BadParameter(
+            f"{cut(text)!r}: a size is at most {MAX_SIZE}.", param_hint="--size"
+        )
+    return size
 
 
 def read_mesh(text: str) -> DeviceMesh:
@@ -43,10 +53,14 @@ def read_mesh(text: str) -> DeviceMesh:
     bare = text.replace(" ", "")
     if _MESH.fullmatch(bare) is None:
         raise click.BadParameter(
-            f"{text!r} is not a mesh. Write 8, 2x4 (the last one is x), or dp=2,tp=4 with names."
+            f"{cut(text)!r} is not a mesh. Write 8, 2x4 (the last one is x), or dp=2,tp=4 with "
+            "names."
         )
     named = [part.split("=") for part in bare.split(",")] if "=" in bare else []
-    shape = [int(n) for _, n in named] if named else [int(n) for n in bare.split("x")]
+    digits = [n for _, n in named] or bare.split("x")
+    shape = [n for n in (whole_number(n, MAX_DEVICES) for n in digits) if n is not None]
+    if len(shape) < len(digits) or math.prod(shape) > MAX_DEVICES:
+        raise click.BadParameter(f"{cut(text)!r}: a mesh has at most {MAX_DEVICES} devices.")
     if not 1 <= len(shape) <= 3 or any(n < 1 for n in shape):
         raise click.BadParameter(f"{text!r}: a mesh has 1 to 3 axes of at least 1 device.")
     devices = torch.arange(math.prod(shape)).reshape(shape)
