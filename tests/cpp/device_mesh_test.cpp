@@ -136,5 +136,18 @@ TEST(DeviceMesh, Names) {
               "the name 'tp' stands for more than one mesh axis");
 }
 
+TEST(DeviceMesh, Largest) {
+  EXPECT_EQ(DeviceMesh::createForNumDevices(kMaxDevices).size(), kMaxDevices);
+  expectError([] { DeviceMesh::createForNumDevices(kMaxDevices + 1); },
+              "shape [1048577] has more than 1048576 devices, the most that are possible.");
+  expectError([] { DeviceMesh::createForShape({int64_t{1} << 40, int64_t{1} << 40}); },
+              "has more than 1048576 devices");
+  expectError([] { DeviceMesh(List(kMaxDevices + 1, 0)); },
+              "DeviceMesh: 1048577 devices were given, at most 1048576 are possible.");
+  expectError([] { DeviceMesh({0, 1048576}); },
+              "DeviceMesh: device 1048576 is too large. Devices are numbered from 0, at most "
+              "1048575.");
+}
+
 }  // namespace
 }  // namespace meshfuse

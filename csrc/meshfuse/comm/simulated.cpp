@@ -3,6 +3,7 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/comm/collective_call.h>
 #include <meshfuse/comm/reduction.h>
+#include <meshfuse/ir/device_mesh.h>
 
 #include <cstring>
 #include <numeric>
@@ -92,7 +93,6 @@ void SimulatedCommunicator::runReduce(const CollectiveCall& call, int64_t, Reduc
 std::unique_ptr<Communicator> makeSimulatedCommunicator(int64_t size) {
   MESHFUSE_CHECK(size >= 1, "simulate: ", size,
                  " devices. The number of devices must be at least 1.");
-  constexpr int64_t kMaxDevices = int64_t{1} << 20;
   MESHFUSE_CHECK(size <= kMaxDevices, "simulate: ", size, " devices are more than one process can ",
                  "hold. Simulate at most ", kMaxDevices, ".");
   return std::make_unique<SimulatedCommunicator>(size);

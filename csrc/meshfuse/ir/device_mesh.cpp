@@ -43,6 +43,8 @@ DeviceMesh::DeviceMesh(const std::vector<int64_t>& ids, const std::vector<int64_
   MESHFUSE_CHECK(!ids_.empty(),
                  "DeviceMesh: the list of devices is empty. Name at least one "
                  "device, for example DeviceMesh([0]).");
+  MESHFUSE_CHECK(size() <= kMaxDevices, "DeviceMesh: ", size(), " devices were given, at most ",
+                 kMaxDevices, " are possible. Give less devices.");
   MESHFUSE_CHECK(shape_.size() <= 3, "DeviceMesh: a mesh of ", shape_.size(),
                  " dimensions was given, at most 3 (mesh_z, mesh_y, mesh_x) are possible. Merge "
                  "some dimensions.");
@@ -59,6 +61,9 @@ DeviceMesh::DeviceMesh(const std::vector<int64_t>& ids, const std::vector<int64_
   for (const int64_t id : ids_) {
     MESHFUSE_CHECK(id >= 0, "DeviceMesh: device ", id, " of ", listText(ids_),
                    " is negative. Devices are numbered from 0.");
+    MESHFUSE_CHECK(id < kMaxDevices, "DeviceMesh: device ", id,
+                   " is too large. Devices are numbered ", "from 0, at most ", kMaxDevices - 1,
+                   ".");
     MESHFUSE_CHECK(seen.insert(id).second, "DeviceMesh: found duplicates: device ", id,
                    " stands more than once in ", listText(ids_), ". Name each device once.");
   }
@@ -84,7 +89,9 @@ DeviceMesh DeviceMesh::createForShape(const std::vector<int64_t>& shape) {
   for (const int64_t n : shape) {
     MESHFUSE_CHECK(n > 0, "DeviceMesh: shape ", listText(shape), " has an axis of ", n,
                    " devices. Every mesh axis needs at least one device.");
-    count *= n;
+    count = n > kMaxDevices / count ? kMaxDevices + 1 : count * n;
+    MESHFUSE_CHECK(count <= kMaxDevices, "DeviceMesh: shape ", listText(shape), " has more than ",
+                   kMaxDevices, " devices, the most that are possible. Give less devices.");
   }
   std::vector<int64_t> ids(static_cast<size_t>(count));
   std::iota(ids.begin(), ids.end(), 0);

@@ -13,13 +13,16 @@
 
 namespace meshfuse {
 
+/// The most devices that a mesh has; they are numbered below it.
+inline constexpr int64_t kMaxDevices = int64_t{1} << 20;
+
 class DeviceMesh {
  public:
   /// No devices: "not a multi-device tensor"; rank() is -1.
   DeviceMesh() = default;
   DeviceMesh(std::initializer_list<int64_t> ids);
-  /// Throws Error when a device is negative or named twice, when the mesh is empty, when `shape`
-  /// does not hold ids.size() devices, or has more than three dimensions.
+  /// Throws Error when a device is negative, not below kMaxDevices or named twice, when the mesh is
+  /// empty, when `shape` does not hold ids.size() devices, or has more than three dimensions.
   /// `names`: one name per dimension, or empty.
   explicit DeviceMesh(const std::vector<int64_t>& ids, const std::vector<int64_t>& shape = {},
                       const std::vector<std::string>& names = {});

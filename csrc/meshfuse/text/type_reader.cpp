@@ -6,8 +6,6 @@
 namespace meshfuse {
 namespace {
 
-constexpr int64_t kMaxDevices = int64_t{1} << 20;
-
 /// Number of an axis name such as "i12", or nullopt.
 std::optional<int32_t> axisNumber(const std::string& name) {
   constexpr size_t kMaxDigits = 9;
