@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .exceptions import Error
 from .program_text import MESH_AXES, Axis, Program, Tensor, Transform
 from .remesh import mesh_shape
 
@@ -79,6 +81,21 @@ def random_values(
     elif dtype == torch.uint64:
         values = values.abs()
     return values.to(dtype).expand(shape)
+
+
+def check_memory(caller: str, nbytes: int, devices: int, advice: str) -> None:
+    """Refuse inputs that are larger than this machine's memory, before they are made.
+
+    Raises:
+        meshfuse.Error: the inputs, their parts, and a copy for the program alone do not fit.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 3 * nbytes > memory:
+        raise Error(
+            f"{caller}: inputs of {nbytes} bytes on {devices} simulated "
+            f"device{'' if devices == 1 else 's'} need three times as much memory, but this "
+            f"machine has {memory} bytes. {advice}"
+        )
 
 
 def lay_out(

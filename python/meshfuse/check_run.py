@@ -13,7 +13,15 @@ import torch
 
 from . import _C
 from ._C import Error, TensorView, UnsupportedError
-from .check_inputs import DTYPES, InputPlan, Strides, extent_value, lay_out, random_values
+from .check_inputs import (
+    DTYPES,
+    InputPlan,
+    Strides,
+    check_memory,
+    extent_value,
+    lay_out,
+    random_values,
+)
 from .program_text import Program, Statement, in_double, parse, unsharded
 from .remesh import mesh_devices
 from .simulation import simulate
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from .definition import FusionDefinition
 
 _SAMPLES = 3
+_RANDOM_BYTES = 8  # of an element, while it is made
 
 
 class Skip(Exception):
@@ -160,7 +169,14 @@ class Pair:
         return [size for size in shape if size is not None]
 
     def inputs(self, plan: InputPlan) -> list[Any]:
-        """Return the global inputs of an example."""
+        """Return the global inputs of an example.
+
+        Raises:
+            meshfuse.Error: they do not fit into memory.
+        """
+        elements = [math.prod(self.shape(s, plan)) for s in self.statements if s.tensors]
+        advice = "Check the program with smaller sizes."
+        check_memory("check", _RANDOM_BYTES * sum(elements), self.devices, advice)
         values: list[Any] = []
         for number, statement in enumerate(self.statements):
             seed = plan.seed + number

@@ -373,6 +373,18 @@ def test_refusal_is_raised_and_not_logged(caplog):
     assert caplog.records == []
 
 
+def test_inputs_larger_than_memory():
+    largest = (1 << 63) - 1
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor([largest, largest])))
+    with pytest.raises(
+        meshfuse.Error,
+        match=r"check: inputs of \d{39} bytes on 1 simulated device need three times as much memory, "
+        r"but this machine has \d+ bytes. Check the program with smaller sizes.",
+    ):
+        fd.check()
+
+
 def test_inputs_that_never_fit():
     with FusionDefinition() as fd:
         x, y = fd.define_tensor([-1, 4]), fd.define_tensor([3, 4])

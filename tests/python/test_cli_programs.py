@@ -221,6 +221,13 @@ def test_explain_with_sizes(tmp_path):
     assert ok_json("explain", file, "--size", "T0=8x16")["bytes"] == 256
 
 
+@pytest.mark.parametrize("digits", ["99999999999999999999", "9" * 5000], ids=len)
+def test_sizes_that_are_too_large(text, digits):
+    code, told = failed("explain", text, "--size", f"T0.0={digits}")
+    assert code == 2
+    assert "a size is at most 9223372036854775807." in " ".join(told.split())
+
+
 def test_sizes_that_are_none(text):
     code, told = failed("explain", text, "--size", "T0=a")
     assert code == 2

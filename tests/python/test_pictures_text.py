@@ -50,6 +50,15 @@ def test_terminal_marks_communications_and_partial_sums():
     assert "\x1b" not in text
 
 
+def test_axes_of_the_largest_size():
+    """Only what is drawn is counted through."""
+    largest = (1 << 63) - 1
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.define_tensor([largest, largest])))
+    assert f"0:{largest}" in pictures.terminal(fd)
+    assert str(largest) in fd.visualize()
+
+
 def test_terminal_with_colours(monkeypatch):
     pytest.importorskip("rich")
     text = pictures.terminal(relu(), colour=True)

@@ -163,7 +163,7 @@ class Ownership:
         left = self.count(device)
         if left == 0:
             return
-        for values in itertools.product(*(range(self.extent[ref]) for ref in outer)):
+        for values in _counting([self.extent[ref] for ref in outer]):
             known = fixed | dict(zip(outer, values, strict=True))
             first = self._element(known | dict.fromkeys(within, 0))
             if first is None:
@@ -225,6 +225,22 @@ class Ownership:
     def _is_uneven(self, split: Transform) -> bool:
         outer, inner = (self.extent[axis.ref] for axis in split.made)
         return outer * inner != self.extent[split.words[1]]
+
+
+def _counting(extents: Sequence[int]) -> Iterator[Index]:
+    """Yield what ``itertools.product`` of the ranges would, which lists all numbers of each."""
+    if 0 in extents:
+        return
+    values = [0] * len(extents)
+    axis = 0
+    while axis >= 0:
+        yield tuple(values)
+        axis = len(extents) - 1
+        while axis >= 0 and values[axis] == extents[axis] - 1:
+            values[axis] = 0
+            axis -= 1
+        if axis >= 0:
+            values[axis] += 1
 
 
 def _before_logical(tensor: Tensor) -> int:
