@@ -23,7 +23,7 @@ from .check_inputs import (
     units,
 )
 from .check_run import Outcome, Pair, Skip, expected_parts, run_alone, run_on_mesh
-from .program_text import Program, parse
+from .program_text import parse
 from .progress import tracked
 from .remesh import mesh_devices, remesh
 
@@ -113,7 +113,7 @@ def check(
     program = parse(fd.ir())
     if mesh is not None:
         program = remesh(program, device_mesh(mesh))
-    return _Search(program, rtol, seed).run(examples)
+    return _Search(Pair(program, rtol, uneven=fd._defined().uneven), seed).run(examples)
 
 
 def device_mesh(mesh: int | Sequence[int] | DeviceMesh) -> DeviceMesh:
@@ -133,9 +133,9 @@ def device_mesh(mesh: int | Sequence[int] | DeviceMesh) -> DeviceMesh:
 class _Search:
     """Draws examples and remembers what it learned of the program's inputs."""
 
-    def __init__(self, program: Program, rtol: float | None, seed: int) -> None:
-        self.pair = Pair(program, rtol)
-        self.program = program
+    def __init__(self, pair: Pair, seed: int) -> None:
+        self.pair = pair
+        self.program = program = pair.program
         self.random = random.Random(seed)
         self.units = units(program)
         self.same: dict[str, str] = {}  # sizes that must be equal: to a number, or to another one

@@ -131,21 +131,25 @@ def _placed_results(fd: FusionDefinition) -> list[FusionDefinition | None]:
             placed.append(None)
             continue
         named = Statement(("result_of_check",), None, (tensor.without_reductions(),))
-        placed.append(parse_ir(str(Program((*compiled.inputs(), named), named.names))))
+        text = str(Program((*compiled.inputs(), named), named.names))
+        placed.append(parse_ir(text, uneven=fd._defined().uneven))
     return placed
 
 
 class Pair:
     """A program on its mesh and the same program alone."""
 
-    def __init__(self, program: Program, rtol: float | None = None) -> None:
+    def __init__(
+        self, program: Program, rtol: float | None = None, *, uneven: bool = False
+    ) -> None:
         """Read both; ``rtol`` stands in for the tolerance that follows from the program."""
         from .definition import parse_ir
 
         self.program = program
         self.rtol = rtol
+        self.uneven = uneven
         self.bare = unsharded(program)
-        self.fd = parse_ir(str(program))
+        self.fd = parse_ir(str(program), uneven=uneven)
         self.alone = parse_ir(str(self.bare))
         meshes = [mesh_devices(mesh) for mesh in program.meshes()]
         self.devices = 1 + max((max(mesh) for mesh in meshes), default=0)

@@ -80,7 +80,7 @@ class _Shrinker:
         try:
             pair = self.pair
             if program is not pair.program:
-                pair = Pair(program, self.pair.rtol)
+                pair = Pair(program, self.pair.rtol, uneven=self.pair.uneven)
             outcome = pair.run(plan)
         except (Skip, Error, UnsupportedError):
             return False
@@ -149,6 +149,7 @@ class _Shrinker:
         layouts = "".join(f"    {layout},\n" for layout in self.pair.layouts(self.plan))
         return _SCRIPT.format(
             program=self.pair.program,
+            uneven=", uneven=True" if self.pair.uneven else "",
             alone=self.pair.bare,
             inputs=inputs,
             layouts=layouts.rstrip("\n"),
@@ -197,7 +198,7 @@ inputs = [
 strides = [  # of the parts: order of axes in memory, gaps, axes of stride 0
 {layouts}
 ]
-fd = meshfuse.parse_ir(PROGRAM)
+fd = meshfuse.parse_ir(PROGRAM{uneven})
 want = run_alone(meshfuse.parse_ir(ALONE), inputs)
 got = run_on_mesh(fd, inputs, strides, {devices})
 for k, whole in enumerate(want):

@@ -35,6 +35,7 @@ from .repro_on_failure import write_bundle_of_failure
 from .scalar_arguments import scalar_arguments, vector_arguments
 from .schedule import SchedOperators
 from .tensor_arguments import parse_tensor_arguments
+from .uneven_text import read_fusion
 from .unsupported import add_unsupported, unsupported
 from .vector import Vector
 
@@ -343,8 +344,15 @@ class FusionDefinition(Inspection):
             self._lifecycle.in_hook = False
 
 
-def parse_ir(text: str) -> FusionDefinition:
+def parse_ir(text: str, *, uneven: bool = False) -> FusionDefinition:
     """Return the definition that a text form describes, such as ``fd.ir()`` returns.
+
+    Args:
+        text: The program.
+        uneven: Whether it is one of ``FusionDefinition(uneven=True)``, which its text does not say.
+
+    Raises:
+        meshfuse.Error: it is no program; it says line and column.
 
     Example:
         >>> from meshfuse import FusionDefinition, parse_ir
@@ -353,10 +361,8 @@ def parse_ir(text: str) -> FusionDefinition:
         >>> parse_ir(fd.ir()).ir() == fd.ir()
         True
     """
-    from ._C import parse_fusion
-
-    definition = FusionDefinition()
-    definition._lifecycle.adopt(parse_fusion(text))
+    definition = FusionDefinition(uneven=uneven)
+    definition._lifecycle.adopt(read_fusion(text, uneven))
     return definition
 
 

@@ -213,6 +213,29 @@ def test_explain_is_the_report(text):
     assert ok_json("explain", text) == meshfuse.parse_ir(ROW_PARALLEL).explain().to_dict()
 
 
+UNEVEN = """\
+T0: f32[i0{5}, i1{4}] { i2{2}@x, i3{3} = split i0 outer 2 } mesh(x=2 "a) b")
+T1 = sum(T0, dims=[0]): f32[r0{5}, i1{4}]
+return T1
+"""
+
+
+def test_uneven_programs_in_text_form(tmp_path):
+    file = written(tmp_path, "uneven.mf", UNEVEN)
+    assert failed("explain", file)[0] == 2
+    assert ok_json("explain", file, "--uneven")["bytes"] == 16
+    assert "20 examples on mesh" in ok("check", file, "--uneven")
+    assert ok_json("plan", file, "--uneven", "--mesh", "5")[0]["peak_memory"] == 32
+    assert "T0: f32[5@x, 4]" in ok("visualize", file, "--uneven")
+
+
+def test_uneven_is_for_texts(tmp_path):
+    code, told = failed("check", "model.py:fd", "--uneven")
+    assert code == 2 and told.startswith(
+        "--uneven is for programs in text form, but model.py:fd is"
+    )
+
+
 def test_explain_with_sizes(tmp_path):
     file = written(tmp_path, "open.mf", ROW_PARALLEL.replace("i0{4}", "i0{T0.0}"))
     code, told = failed("explain", file)

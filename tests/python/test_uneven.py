@@ -102,3 +102,15 @@ def test_half_partial_sums_that_overflow_alone():
     assert results[None].isnan().all()
     assert results[DataType.Float].dtype == torch.float16
     assert results[DataType.Float].item() == 0
+
+
+def test_text_form():
+    """It does not hold the option; whoever reads it says so."""
+    for fd in (relu(5, 4), product(2, "k and m", 0)):
+        again = meshfuse.parse_ir(fd.ir(), uneven=True)
+        assert again.ir() == fd.ir() and again.fusion.uneven
+        assert again.check(examples=3).examples == 3
+    with pytest.raises(meshfuse.Error, match=r"parseIr: line 1, .*5 is not divisible by 4"):
+        meshfuse.parse_ir(relu(5, 4).ir())
+    with pytest.raises(meshfuse.Error, match="parseIr: line 2, column 1: found the end"):
+        meshfuse.parse_ir("a: f32[i0{5}] mesh(x=2)\n", uneven=True)

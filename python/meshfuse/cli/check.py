@@ -11,12 +11,13 @@ from .._C import DeviceMesh
 from ..check import CheckFailure, CheckReport
 from .command import Failure, show_json
 from .command import command as make_command
-from .program_file import FILE, load
+from .program_file import FILE, UNEVEN, load
 from .sizes import read_mesh
 
 
 @make_command()
 @FILE
+@UNEVEN
 @click.option(
     "--mesh",
     "meshes",
@@ -32,6 +33,7 @@ from .sizes import read_mesh
 )
 def command(
     file: str,
+    uneven: bool,
     meshes: tuple[DeviceMesh, ...],
     examples: int,
     seed: int,
@@ -44,7 +46,7 @@ def command(
     """
     from .screen import show_text, working
 
-    fd = load(file)
+    fd = load(file, uneven)
     reports: list[CheckReport] = []
     failure: CheckFailure | None = None
     for mesh in meshes or (None,):

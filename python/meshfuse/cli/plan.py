@@ -11,12 +11,13 @@ from .._C import DeviceMesh
 from ..exceptions import Error
 from .command import command as make_command
 from .command import library, show_json
-from .program_file import FILE, load
+from .program_file import FILE, UNEVEN, load
 from .sizes import SIZE_OPTION, mesh_name, read_mesh, read_sizes
 
 
 @make_command()
 @FILE
+@UNEVEN
 @click.option(
     "--mesh",
     "meshes",
@@ -28,14 +29,14 @@ from .sizes import SIZE_OPTION, mesh_name, read_mesh, read_sizes
 )
 @SIZE_OPTION
 def command(
-    file: str, meshes: tuple[DeviceMesh, ...], size: tuple[str, ...], as_json: bool
+    file: str, uneven: bool, meshes: tuple[DeviceMesh, ...], size: tuple[str, ...], as_json: bool
 ) -> None:
     """Say what FILE costs on each mesh: communications, bytes, memory and time per device.
 
     The program's splits are carried over to the mesh, as by `meshfuse check --mesh`.
     """
     plan_costs = library("plan", "planner", "plan_costs")
-    fd = load(file)
+    fd = load(file, uneven)
     sizes = read_sizes(size)
     found: list[dict[str, Any]] = []
     for mesh in meshes:

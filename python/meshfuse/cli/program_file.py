@@ -21,24 +21,31 @@ _MODULE = "__meshfuse_script__"  # not "__main__": what stands behind that test 
 
 
 FILE = click.argument("file", metavar="FILE")
+UNEVEN = click.option(
+    "--uneven", is_flag=True, help="FILE is the text of a program with uneven=True."
+)
 
 
-def load(name: str) -> FusionDefinition:
-    """Return the definition that ``name`` describes.
+def load(name: str, uneven: bool = False) -> FusionDefinition:
+    """Return the definition that ``name`` describes; a text is of one that is ``uneven``, or not.
 
     Raises:
         WrongInput: there is none.
     """
     path, colon, wanted = name.rpartition(":")
-    if colon and path.endswith(".py"):
-        return _from_script(Path(path), wanted)
     file = Path(name)
-    if file.suffix == ".py":
-        return _from_script(file, "")
-    return _from_text(file)
+    is_script = file.suffix == ".py" or (colon and path.endswith(".py"))
+    if is_script and uneven:
+        raise WrongInput(
+            f"--uneven is for programs in text form, but {name} is of a script. Say it there: "
+            "FusionDefinition(uneven=True)."
+        )
+    if is_script:
+        return _from_script(file, "") if file.suffix == ".py" else _from_script(Path(path), wanted)
+    return _from_text(file, uneven)
 
 
-def _from_text(file: Path) -> FusionDefinition:
+def _from_text(file: Path, uneven: bool) -> FusionDefinition:
     if not file.exists():
         raise WrongInput(
             f"there is no file {file}. Give a program in text form, or SCRIPT.py:OBJECT."
@@ -48,7 +55,7 @@ def _from_text(file: Path) -> FusionDefinition:
     except (OSError, UnicodeDecodeError) as error:
         raise WrongInput(f"{file} cannot be read as text: {error}.") from error
     try:
-        return parse_ir(text)
+        return parse_ir(text, uneven=uneven)
     except Error as error:
         raise WrongInput(
             f"{file} is not a program in text form, as fd.ir() prints it: {error}"

@@ -10,11 +10,12 @@ import click
 
 from .command import Failure, library, show_json
 from .command import command as make_command
-from .program_file import FILE, load
+from .program_file import FILE, UNEVEN, load
 
 
 @make_command()
 @FILE
+@UNEVEN
 @click.option(
     "-o",
     "--output",
@@ -22,9 +23,9 @@ from .program_file import FILE, load
     metavar="OUT.html",
     help="The page to write; without it the picture is printed as text.",
 )
-def command(file: str, output: Path | None, as_json: bool) -> None:
+def command(file: str, uneven: bool, output: Path | None, as_json: bool) -> None:
     """Draw FILE: tensors, how they are divided, and communications."""
-    fd: Any = load(file)
+    fd: Any = load(file, uneven)
     if output is None:
         text = library("visualize", "pictures", "terminal")(fd)
         show_json({"text": click.unstyle(text)}) if as_json else click.echo(text)

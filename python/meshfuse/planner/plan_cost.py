@@ -13,6 +13,7 @@ from .._C import DeviceMesh, Fusion, Scalar, TensorView
 from ..explanation import known_size
 from ..program_text import parse
 from ..remesh import mesh_shape, remesh
+from ..uneven_text import read_fusion
 from .links import Links, current_links
 from .local_program import LocalProgram, ProgramReader
 from .memory import peak_bytes
@@ -147,8 +148,8 @@ def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int]) -> Fusion:
     meshes = {t.get_device_mesh() for t in fusion.tensors() if t.has_device_mesh()}
     if meshes <= {wanted}:
         return fusion
-    moved = _C.parse_fusion(str(remesh(parse(fusion.ir()), wanted)))
-    moved.strict, moved.uneven = fusion.strict, fusion.uneven
+    moved = read_fusion(str(remesh(parse(fusion.ir()), wanted)), fusion.uneven)
+    moved.strict = fusion.strict
     moved.reduce_dtype = fusion.reduce_dtype
     return moved
 
