@@ -13,7 +13,6 @@ import json
 import math
 import os
 import platform
-import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -25,19 +24,17 @@ import torch
 
 from ._C import DataType, Fusion
 from .exceptions import Error, PeerError
+from .limits import cut
 from .package_version import version
 from .program_text import parse
+from .repro_facts import DTYPES, SCALARS, check_facts
 from .simulation import flat_inputs
 
 FORMAT, VERSION = "meshfuse-repro", 1
 _PROGRAM, _FACTS = "program.mf", "bundle.json"
 _LARGEST_TEXT = 256 << 20  # bytes; a damaged file must not fill the memory
-_SCALARS: dict[str, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
-_DTYPES = {
-    str(value).removeprefix("torch."): value
-    for value in vars(torch).values()
-    if isinstance(value, torch.dtype)
-}
+_NO_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError)
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class TensorRecord:
     @property
     def nbytes(self) -> int:
         """Bytes of the elements."""
-        return math.prod(self.shape) * _DTYPES[self.dtype].itemsize
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class ScalarRecord:
         """Return it."""
         if self.kind == "bool":
             return self.value == "True"
-        number: complex = _SCALARS[self.kind](self.value)
+        number: complex = SCALARS[self.kind](self.value)
         return number
 
 
@@ -123,8 +120,16 @@ class Bundle:
 
     @property
     def meshes(self) -> list[str]:
-        """The program's meshes in text form."""
-        return parse(self.program).meshes() if self.program else []
+        """The program's meshes in text form; none where it cannot be read."""
+        from .definition import parse_ir
+
+        if not self.program:
+            return []
+        try:
+            whole = parse_ir(self.program, uneven=bool(self.options.get("uneven")))
+        except Error:
+            return []
+        return parse(whole.ir()).meshes()
 
     def facts(self) -> dict[str, Any]:
         """Return everything but program and elements, ready for JSON."""
@@ -213,7 +218,7 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             return _read(archive, path)
     except FileNotFoundError:
         raise Error(f"replay: there is no file {path}.") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError) as reason:
+    except _NO_ZIP as reason:
         raise _damaged(path, f"it is not a whole zip file: {reason}") from reason
     except OSError as reason:
         raise Error(f"replay: {path} cannot be read: {reason.strerror}.") from reason
@@ -228,7 +233,7 @@ def _damaged(path: Any, reason: str) -> Error:
 
 def _record(bundle: Bundle, number: int, value: Any, values: bool) -> Record:
     if not isinstance(value, torch.Tensor):
-        for kind, python in _SCALARS.items():
+        for kind, python in SCALARS.items():
             if isinstance(value, python):
                 return ScalarRecord(kind, repr(value))
         return ScalarRecord("other", type(value).__name__)
@@ -261,22 +266,8 @@ def _read(archive: zipfile.ZipFile, path: Any) -> Bundle:
     names = archive.namelist()
     if _FACTS not in names:
         raise _damaged(path, f"it has no {_FACTS}")
-    try:
-        facts = json.loads(_member(archive, _FACTS, path))
-    except ValueError as reason:
-        raise _damaged(path, f"{_FACTS} is not JSON: {reason}") from reason
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise _damaged(path, f"{_FACTS} is not of the format {FORMAT}")
-    if facts.get("version") != VERSION:
-        raise Error(
-            f"replay: {path} has version {facts.get('version')!r} of the format, but this meshfuse "
-            f"reads version {VERSION}. Use the meshfuse that wrote it, "
-            f"{facts.get('versions', {}).get('meshfuse', 'a newer one')}."
-        )
-    try:
-        bundle = _from_facts(facts)
-    except (TypeError, ValueError, KeyError, AttributeError) as reason:
-        raise _damaged(path, f"{_FACTS} lacks something or has another type: {reason}") from reason
+    facts = _facts(archive, path)
+    bundle = _from_facts(facts)
     if _PROGRAM in names:
         try:
             bundle.program = _member(archive, _PROGRAM, path).decode()
@@ -286,7 +277,9 @@ def _read(archive: zipfile.ZipFile, path: Any) -> Bundle:
         if isinstance(record, TensorRecord) and record.values is not None:
             if record.values not in names:
                 raise _damaged(path, f"it has no {record.values}")
-            found = archive.getinfo(record.values).file_size
+            info = archive.getinfo(record.values)
+            _check_member(info, path)
+            found = info.file_size
             if found != record.nbytes:
                 raise _damaged(
                     path,
@@ -296,56 +289,66 @@ def _read(archive: zipfile.ZipFile, path: Any) -> Bundle:
     return bundle
 
 
+def _facts(archive: zipfile.ZipFile, path: Any) -> dict[str, Any]:
+    """Return what ``bundle.json`` says, once it was checked."""
+    try:
+        facts = json.loads(_member(archive, _FACTS, path))
+    except (ValueError, RecursionError) as reason:
+        raise _damaged(path, f"{_FACTS} is not JSON: {reason}") from reason
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise _damaged(path, f"{_FACTS} is not of the format {FORMAT}")
+    if facts.get("version") != VERSION:
+        versions = facts.get("versions")
+        writer = versions.get("meshfuse") if isinstance(versions, dict) else None
+        raise Error(
+            f"replay: {path} has version {cut(repr(facts.get('version')))} of the format, but this "
+            f"meshfuse reads version {VERSION}. Use the meshfuse that wrote it, "
+            f"{cut(str(writer or 'a newer one'))}."
+        )
+    try:
+        check_facts(facts)
+    except ValueError as reason:
+        raise _damaged(path, f"in {_FACTS}, {reason}") from reason
+    return facts
+
+
+def _check_member(info: zipfile.ZipInfo, path: Any) -> None:
+    if info.flag_bits & 1:
+        raise _damaged(path, f"{info.filename} is encrypted")
+    if info.compress_type not in _METHODS:
+        raise _damaged(path, f"{info.filename} is compressed by the method {info.compress_type}")
+
+
 def _member(archive: zipfile.ZipFile, name: str, path: Any) -> bytes:
-    if archive.getinfo(name).file_size > _LARGEST_TEXT:
+    info = archive.getinfo(name)
+    _check_member(info, path)
+    if info.file_size > _LARGEST_TEXT:
         raise _damaged(path, f"{name} is larger than {_LARGEST_TEXT >> 20} MiB")
     return archive.read(name)
 
 
 def _from_facts(facts: Mapping[str, Any]) -> Bundle:
-    error = facts["error"]
-    inputs = facts["inputs"]
-    if facts["parts"] not in ("global", "rank"):
-        raise ValueError(f"parts is {facts['parts']!r}")
+    names = ("program_error", "parts", "rank", "size", "backend", "options", "seeds", "versions")
+    error, inputs = facts["error"], facts["inputs"]
     return Bundle(
         program=None,
-        program_error=facts["program_error"],
-        inputs=None if inputs is None else [_read_record(dict(entry)) for entry in inputs],
-        parts=facts["parts"],
-        rank=int(facts["rank"]),
-        size=int(facts["size"]),
-        backend=facts["backend"],
-        options=dict(facts["options"]),
-        seeds={str(k): int(v) for k, v in facts["seeds"].items()},
-        versions=dict(facts["versions"]),
-        environment=dict(facts["environment"]),
-        error=None if error is None else ErrorRecord(str(error["type"]), str(error["message"])),
-        messages={str(k): str(v) for k, v in facts["messages"].items()},
-        created=str(facts["created"]),
+        inputs=None if inputs is None else [_read_record(entry) for entry in inputs],
+        error=None if error is None else ErrorRecord(error["type"], error["message"]),
+        **{name: facts[name] for name in (*names, "environment", "messages", "created")},
     )
 
 
-def _read_record(entry: dict[str, Any]) -> Record:
+def _read_record(entry: Mapping[str, Any]) -> Record:
     if "kind" in entry:
-        scalar = ScalarRecord(str(entry["kind"]), str(entry["value"]))
-        if scalar.kind in _SCALARS:
-            scalar.number()
-        return scalar
-    shape, strides = (tuple(int(n) for n in entry[key]) for key in ("shape", "strides"))
-    if len(shape) != len(strides) or min((*shape, *strides), default=0) < 0:
-        raise ValueError(f"shape {list(shape)} with strides {list(strides)}")
-    if entry["dtype"] not in _DTYPES:
-        raise ValueError(f"no dtype {entry['dtype']!r}")
-    values, span = entry["values"], entry["span"]
-    if values is not None and not re.fullmatch(r"inputs/\d+\.bin", values):
-        raise ValueError(f"values {values!r}")
+        return ScalarRecord(entry["kind"], entry["value"])
+    span = entry["span"]
     return TensorRecord(
-        shape,
-        strides,
+        tuple(entry["shape"]),
+        tuple(entry["strides"]),
         entry["dtype"],
-        str(entry["device"]),
-        None if span is None else (int(span[0]), int(span[1])),
-        values,
+        entry["device"],
+        None if span is None else (span[0], span[1]),
+        entry["values"],
     )
 
 
@@ -363,4 +366,4 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> None:
 
 def dtype_of(record: TensorRecord) -> torch.dtype:
     """Return torch's type."""
-    return _DTYPES[record.dtype]
+    return DTYPES[record.dtype]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ import torch
 
 from ._C import DataType, TensorView
 from .axis_layout import axis_sizes, devices_of
-from .check_inputs import DTYPES, random_values
+from .check_inputs import DTYPES, check_memory, random_values
 from .check_run import Outcome, Pair, Skip
 from .definition import FusionDefinition, parse_ir
 from .exceptions import Error
+from .limits import MAX_SIZE
 from .program_text import parse
 from .repro_bundle import Bundle, ErrorRecord, Record, ScalarRecord, TensorRecord, dtype_of
 from .simulation import simulate
@@ -112,14 +112,8 @@ def definition_of(bundle: Bundle) -> FusionDefinition:
             f"{bundle.program_error or 'no reason is given'}. Make it again where it was made."
         )
     try:
-        fd = parse_ir(bundle.program)
+        fd = parse_ir(bundle.program, uneven=bool(bundle.options.get("uneven")))
     except Error as error:
-        if bundle.options.get("uneven"):
-            raise Error(
-                "replay: the program has chunks of uneven sizes (uneven=True), which the text form "
-                f"cannot hold yet: {error} Save a bundle of the program with sizes that the "
-                "devices divide."
-            ) from error
         raise Error(f"replay: the bundle's program cannot be read: {error}") from error
     _set_options(fd, bundle)
     return fd
@@ -152,7 +146,7 @@ class _Replay:
         shapes = self.global_shapes(records)
         if shapes is None:  # whatever is wrong with the inputs shows without cutting them
             return self.as_given(records)
-        _check_memory(records, shapes, self.devices)
+        self.check_memory(records, shapes)
         inputs = [
             _make(r, shape, self.bundle, k)
             for k, (r, shape) in enumerate(zip(records, shapes, strict=True))
@@ -161,7 +155,7 @@ class _Replay:
         if self.bundle.parts == "rank":
             layouts = [_layout(r) if isinstance(r, TensorRecord) else None for r in records]
         try:
-            pair = Pair(parse(self.fd.ir()))
+            pair = Pair(parse(self.fd.ir()), uneven=self.fd._defined().uneven)
         except Error as reason:
             return self.alone_refuses(inputs, f"The program has no form without a mesh: {reason}")
         for fd in (pair.fd, pair.alone):
@@ -200,6 +194,16 @@ class _Replay:
                 )
             made.append(_row_major([n for n in shape if n is not None], dtypes[value.name]))
         return made
+
+    def check_memory(self, records: Sequence[Record], shapes: Sequence[tuple[int, ...]]) -> None:
+        """Refuse inputs of these shapes that are larger than this machine's memory."""
+        total = sum(
+            _elements(record, shape) * dtype_of(record).itemsize
+            for record, shape in zip(records, shapes, strict=True)
+            if isinstance(record, TensorRecord)
+        )
+        advice = "Replay on a larger machine, or save a bundle of the program with smaller sizes."
+        check_memory("replay", total, self.devices, advice)
 
     def global_shapes(self, records: Sequence[Record]) -> list[tuple[int, ...]] | None:
         """Return the global shape of each input; None where the inputs do not fit the program."""
@@ -246,6 +250,9 @@ class _Replay:
 
     def as_given(self, records: Sequence[Record]) -> Replay:
         """Give every device the recorded inputs, uncut."""
+        self.check_memory(
+            records, [r.shape if isinstance(r, TensorRecord) else () for r in records]
+        )
         inputs = [
             _make(r, r.shape if isinstance(r, TensorRecord) else (), self.bundle, k)
             for k, r in enumerate(records)
@@ -305,8 +312,19 @@ def _symbols(pair: Pair, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
 
 
 def _row_major(shape: Sequence[int], dtype: torch.dtype) -> TensorRecord:
-    strides = torch.empty(shape, device="meta").stride()
-    return TensorRecord(tuple(shape), strides, str(dtype).removeprefix("torch."))
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(range(len(shape))):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return TensorRecord(tuple(shape), tuple(strides), str(dtype).removeprefix("torch."))
+
+
+def _elements(record: TensorRecord, shape: tuple[int, ...]) -> int:
+    """Return how many elements an input has, those that its strides leave out included."""
+    if shape != record.shape or 0 in shape:
+        return math.prod(shape)
+    last = sum((n - 1) * stride for n, stride in zip(shape, record.strides, strict=True))
+    return max(math.prod(shape), last + 1)
 
 
 def _make(record: Record, shape: tuple[int, ...], bundle: Bundle, number: int) -> Any:
@@ -342,7 +360,9 @@ def _seeded(
         return bits.view(dtype)
     if plain:
         return random_values(list(shape), dtype, seed)
-    return random_values(list(shape), dtype, seed, record.span or (0, 1))
+    low, high = record.span or (0, 1)
+    most = MAX_SIZE - 1  # the end that is drawn up to has to fit, too
+    return random_values(list(shape), dtype, seed, (min(low, most), min(high, most)))
 
 
 _SMALL_FLOATS = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -360,21 +380,3 @@ def _layout(record: TensorRecord) -> Layout:
         gaps[axis] = max(1, record.strides[axis] // dense)
         dense = dense * gaps[axis] * record.shape[axis]
     return tuple(order), tuple(gaps), expanded
-
-
-def _check_memory(
-    records: Sequence[Record], shapes: Sequence[tuple[int, ...]], devices: int
-) -> None:
-    """Refuse a program whose inputs alone are larger than this machine's memory."""
-    total = sum(
-        math.prod(shape) * dtype_of(record).itemsize
-        for record, shape in zip(records, shapes, strict=True)
-        if isinstance(record, TensorRecord)
-    )
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if 3 * total > memory:  # the inputs, their parts, and a copy for the program alone
-        raise Error(
-            f"replay: inputs of {total} bytes on {devices} simulated devices need three times as "
-            f"much memory, but this machine has {memory} bytes. Replay on a larger machine, or "
-            "save a bundle of the program with smaller sizes."
-        )

@@ -379,8 +379,8 @@ def test_inputs_larger_than_memory():
         fd.add_output(fd.ops.neg(fd.define_tensor([largest, largest])))
     with pytest.raises(
         meshfuse.Error,
-        match=r"check: inputs of \d{39} bytes on 1 simulated device need three times as much memory, "
-        r"but this machine has \d+ bytes. Check the program with smaller sizes.",
+        match=r"check: inputs of \d{39} bytes on 1 simulated device need three times as much "
+        r"memory, but this machine has \d+ bytes. Check the program with smaller sizes.",
     ):
         fd.check()
 

@@ -303,15 +303,13 @@ def test_another_error(path):
 
 
 def test_uneven_programs(path):
-    """The text form is read without the option; where sizes divide, that makes no difference."""
+    """The bundle says what the text form leaves out."""
     parts = [torch.randn(3, 4), torch.randn(4, 6)]
     for k in (8, 7):
         fd = row_parallel(k=k, uneven=True)
         save_bundle(make_bundle(fd.fusion, parts, parts="rank"), path)
-        if k == 8:
-            assert replayed(path).kind == "equal"
-    with pytest.raises(meshfuse.Error, match=r"\(uneven=True\), which the text form cannot hold"):
-        replayed(path)
+        assert load_bundle(path).meshes == ["mesh(x=2)"]
+        assert replayed(path).kind == "equal"
 
 
 def test_internal_error_while_defining(folder):
@@ -418,22 +416,44 @@ def packed(path, members):
             archive.writestr(name, data)
 
 
+INPUT = dict(shape=[2], strides=[1], dtype="int64", device="cpu", values=None, span=None)
+
+
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
         ({"format": "other"}, "bundle.json is not of the format meshfuse-repro"),
         ({"version": 9}, "has version 9 of the format, but this meshfuse reads version 1. Use the"),
-        ({"parts": "all"}, "parts is 'all'"),
-        ({"inputs": 3}, "lacks something or has another type"),
-        ({"inputs": [{"shape": [2]}]}, "lacks something or has another type: 'strides'"),
-        ({"inputs": [{"kind": "int", "value": "x"}]}, "lacks something or has another type"),
+        ({"parts": "all"}, "parts is 'all', not one of global, rank"),
+        ({"inputs": 3}, "in bundle.json, inputs is 3, not a list of from 0 to 1048576 entries"),
+        ({"inputs": [{"shape": [2]}]}, "inputs[0].strides is missing"),
+        (
+            {"inputs": [{"kind": "int", "value": "x"}]},
+            "inputs[0].value is 'x', not of the kind int",
+        ),
+        ({"inputs": [{"kind": None, "value": "x"}]}, "inputs[0].kind is None, not one of bool, in"),
+        ({"inputs": [{"kind": "bool", "value": "1"}]}, "value is '1', not one of True, False"),
+        ({"version": [9], "versions": 3}, "has version [9] of the format"),
+        ({"seeds": {"torch": 1e308}}, "seeds.torch is 1e+308, not a whole number from -92233"),
+        ({"seeds": {"inputs": 1 << 64}}, "seeds.inputs is 18446744073709551616, not a whole"),
+        ({"seeds": []}, "seeds is [], not an object"),
+        ({"options": {"strict": 0}}, "options.strict is 0, not true or false"),
+        ({"rank": True}, "rank is True, not a whole number from 0 to 1048575"),
+        ({"created": None}, "created is None, not text"),
+        ({"inputs": [{**INPUT, "span": []}]}, "inputs[0].span is [], not a list of 2 entries"),
+        ({"inputs": [{**INPUT, "span": [2, 1]}]}, "span ends before it begins: [2, 1]"),
+        (
+            {"inputs": [{**INPUT, "strides": [1 << 62]}]},
+            "inputs[0] of the shape [2] with the strides [4611686018427387904] is larger than any",
+        ),
+        ({"inputs": [{**INPUT, "shape": [1e308]}]}, "inputs[0].shape[0] is 1e+308, not a whole"),
         (
             {
                 "inputs": [
                     dict(shape=[2], strides=[1], dtype="Tensor", device="", values=None, span=None)
                 ]
             },
-            "no dtype 'Tensor'",
+            "inputs[0].dtype is 'Tensor', not one of ",
         ),
         (
             {
@@ -441,7 +461,7 @@ def packed(path, members):
                     dict(shape=[2], strides=[-1], dtype="int8", device="", values=None, span=None)
                 ]
             },
-            "shape [2] with strides [-1]",
+            "inputs[0].strides[0] is -1, not a whole number from 0",
         ),
         (
             {
@@ -449,7 +469,7 @@ def packed(path, members):
                     dict(shape=[2], strides=[1], dtype="int8", device="", values="/x", span=None)
                 ]
             },
-            "values '/x'",
+            "inputs[0].values is '/x', not the name of a member inputs/N.bin",
         ),
         (
             {
@@ -466,7 +486,7 @@ def packed(path, members):
             },
             "inputs/0.bin has 16 bytes, not 99 as its shape says",
         ),
-        ({"error": {"type": "Error"}}, "lacks something or has another type: 'message'"),
+        ({"error": {"type": "Error"}}, "in bundle.json, error.message is missing"),
     ],
     ids=str,
 )
@@ -504,6 +524,9 @@ def test_damaged_files(path, tmp_path):
     packed(path, members | {"bundle.json": b"{"})
     with pytest.raises(meshfuse.Error, match=r"bundle.json is not JSON"):
         load_bundle(path)
+    packed(path, members | {"bundle.json": b"[" * 100000})
+    with pytest.raises(meshfuse.Error, match=r"bundle.json is not JSON: maximum recursion depth"):
+        load_bundle(path)
     packed(path, members | {"program.mf": b"\xff\xfe"})
     with pytest.raises(meshfuse.Error, match=r"program.mf is not text"):
         load_bundle(path)
@@ -516,6 +539,56 @@ def test_damaged_files(path, tmp_path):
         load_bundle(tmp_path / "none")
     with pytest.raises(meshfuse.Error, match="cannot be read: Is a directory"):
         load_bundle(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "message"),
+    [
+        (6, 99, "it is not a whole zip file: zip file version 9.9"),
+        (8, 1, "bundle.json is encrypted"),
+        (10, 5, "bundle.json is compressed by the method 5"),
+        (46, 255, "it is not a whole zip file: 'utf-8' codec can't decode byte 0xff"),
+    ],
+)
+def test_zip_files_that_are_not_read(path, at, value, message):
+    """Fields of the central directory that another tool, or damage, may have set."""
+    edited(path)
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\x01\x02")
+    data[entry + at] = value
+    if at == 46:
+        data[entry + 9] = 8  # names are UTF-8
+    path.write_bytes(data)
+    with pytest.raises(meshfuse.Error, match=message):
+        load_bundle(path)
+
+
+def test_program_that_is_damaged(path):
+    """What the bundle holds is shown all the same."""
+    packed(path, edited(path) | {"program.mf": b"x: f32[i0{4} mesh(\nreturn"})
+    assert load_bundle(path).meshes == []
+    assert "x: f32[i0{4} mesh(" in ok("replay", path, "--show")
+    assert failed("replay", path)[1].startswith("replay: the bundle's program cannot be read: par")
+
+
+@pytest.mark.parametrize("given", [None, [{**INPUT, "shape": [1 << 59], "dtype": "float32"}]])
+def test_inputs_larger_than_memory(path, given):
+    """As the program declares them, and as they were recorded."""
+    size = 99999999999 if given is None else 4
+    program = f"x: f32[i0{{{size}}}, i1{{{size}}}]\nreturn x\n"
+    packed(path, edited(path, inputs=given) | {"program.mf": program.encode()})
+    with pytest.raises(meshfuse.Error, match=r"replay: inputs of \d+ bytes on 1 simulated device"):
+        replayed(path)
+
+
+def test_largest_integers(path):
+    """The values of a replay are within the recorded ones, up to the last that can be drawn."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor([-1], dtype=DataType.Int)))
+    largest = (1 << 63) - 1
+    fd.save_repro(path, [torch.tensor([largest, largest])])
+    assert load_bundle(path).inputs[0].span == (largest, largest)
+    assert replayed(path).kind == "equal"
 
 
 def test_no_code_is_read(path):
