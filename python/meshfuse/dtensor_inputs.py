@@ -45,8 +45,8 @@ def program_for(fd: FusionDefinition, inputs: list[Any]) -> FusionDefinition:
     given = {k: sharding_of_dtensor(k, value) for k, _, value in declared}
     meshes = {t.get_device_mesh() for t in fusion.tensors() if t.has_device_mesh()}
     if not meshes:
-        divided = any(_is_divided(sharding) for sharding in given.values())
-        return _placed_copy(fd, given) if divided else fd
+        placed = any(_is_placed(sharding) for sharding in given.values())
+        return _placed_copy(fd, given) if placed else fd
     devices = sorted({device for mesh in meshes for device in mesh.devices})
     for k, tv, value in declared:
         _check(k, tv, value, given[k], devices)
@@ -92,8 +92,13 @@ def _fits(tv: TensorView, value: Any) -> bool:
     return len(tensor_axes(tv)) == int(value.dim())
 
 
-def _is_divided(sharding: Sharding) -> bool:
+def _is_placed(sharding: Sharding) -> bool:
+    """Whether ranks hold different parts of a tensor, or some of them nothing."""
+    import torch.distributed as dist
+
     assert sharding.mesh is not None
+    if sharding.mesh.size < dist.get_world_size():
+        return True
     sizes = axis_sizes(sharding.mesh)
     return any(sizes[axis] > 1 for axis in sizes if sharding.axis_sharded_on(axis) >= 0)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh as TorchMesh
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry, TensorMeta
@@ -72,6 +73,24 @@ def test_program_without_mesh(ranks):
     (out,) = meshfuse.execute_with_dtensors(fd, [x])
     assert out.device_mesh == mesh and out.placements == (Replicate(),)
     assert out.to_local().tolist() == [-1.0] * 4
+
+
+@pytest.mark.parametrize("placement", [Replicate(), Shard(0)], ids=str)
+def test_program_without_mesh_on_some_ranks(ranks, placement):
+    """Ranks outside the mesh of the inputs call it, too, and hold nothing of the result."""
+    if ranks == 1:
+        pytest.skip("there are no others")
+    count = ranks // 2
+    mesh = TorchMesh("cpu", torch.arange(count), mesh_dim_names=("tp",))
+    x = distribute_tensor(torch.ones(2 * count, 3), mesh, [placement])
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor([-1, 3])))
+    for _ in range(2):
+        (out,) = meshfuse.execute_with_dtensors(fd, [x])
+        assert out.device_mesh == mesh and out.placements == (placement,)
+        inside = dist.get_rank() < count
+        rows = 2 * count if placement.is_replicate() else 2
+        assert out.to_local().tolist() == ([[-1.0] * 3] * rows if inside else [])
 
 
 def test_wrong_inputs(ranks):
