@@ -4,25 +4,39 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch  # loads the libraries that the extension needs
 
 _REBUILD = "Rebuild it: pip install --no-build-isolation --force-reinstall --no-deps meshfuse"
 
+
+def _refuse(reason: str, error: ImportError | None = None) -> NoReturn:
+    """Raise an ImportError; the command line ends with one line instead."""
+    words = sys.orig_argv
+    module = words[words.index("-m") + 1] if "-m" in words[:-1] and sys.argv[:1] == ["-m"] else ""
+    if "meshfuse" in (module, os.path.basename(sys.argv[0]) if sys.argv else ""):
+        print(f"meshfuse: {reason}", file=sys.stderr)
+        sys.exit(1)
+    raise ImportError(reason) from error
+
+
 try:
     from . import _C
 except ImportError as error:
     # Another torch often lacks symbols of the one that the extension was built with.
-    raise ImportError(
-        f"meshfuse's extension does not load with torch {torch.__version__}: {error}. {_REBUILD}"
-    ) from error
+    _refuse(
+        f"meshfuse's extension does not load with torch {torch.__version__}: {error}. {_REBUILD}",
+        error,
+    )
 
 
 def _check_torch() -> None:
     built, running = _C.torch_version, torch.__version__
     if built.split(".")[:2] != running.split(".")[:2]:
-        raise ImportError(
+        _refuse(
             f"meshfuse was built against torch {built}, but torch {running} is installed. "
             f"{_REBUILD}"
         )

@@ -57,6 +57,27 @@ def test_import_starts_nothing():
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("start", ["import meshfuse", ("-m", "meshfuse", "doctor")], ids=str)
+def test_torch_that_does_not_fit(tmp_path, start):
+    """An ImportError for programs, one line for the command."""
+    (tmp_path / "sitecustomize.py").write_text("import torch\ntorch.__version__ = '1.0.0'\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    arguments = ["-c", start] if isinstance(start, str) else start
+    result = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120
+    )
+    told = result.stderr.splitlines()
+    assert result.returncode == 1 and result.stdout == ""
+    assert re.search(
+        r"meshfuse was built against torch \S+, but torch 1.0.0 is installed. Rebuild it: pip",
+        told[-1],
+    )
+    if isinstance(start, str):
+        assert told[-1].startswith("ImportError: ")
+    else:
+        assert len(told) == 1 and told[0].startswith("meshfuse: ")
+
+
 def test_import_in_a_forked_child():
     code = (
         "import os, meshfuse, torch\n"
