@@ -229,6 +229,24 @@ def test_uneven_programs_in_text_form(tmp_path):
     assert "T0: f32[5@x, 4]" in ok("visualize", file, "--uneven")
 
 
+BAD_CLASS = """\
+from meshfuse import FusionDefinition
+class Block(FusionDefinition):
+    def definition(self):
+        raise ValueError("no weights")
+block = Block()
+"""
+
+
+@pytest.mark.parametrize("wanted", ["Block", "block"])
+def test_class_whose_definition_raises(tmp_path, wanted):
+    file = written(tmp_path, "bad.py", BAD_CLASS)
+    assert failed("explain", f"{file}:{wanted}") == (
+        2,
+        f"{file}:{wanted} raised ValueError: no weights at {file}:4.",
+    )
+
+
 def test_uneven_is_for_texts(tmp_path):
     code, told = failed("check", "model.py:fd", "--uneven")
     assert code == 2 and told.startswith(

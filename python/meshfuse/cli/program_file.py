@@ -81,6 +81,7 @@ def _from_script(file: Path, wanted: str) -> FusionDefinition:
 def _definition(found: Any, name: str, module: ModuleType) -> FusionDefinition:
     """Make a definition of an object of a script."""
     if isinstance(found, FusionDefinition):
+        _define(found, name)
         return found
     if not callable(found) or (inspect.isclass(found) and not issubclass(found, FusionDefinition)):
         raise WrongInput(
@@ -104,7 +105,21 @@ def _definition(found: Any, name: str, module: ModuleType) -> FusionDefinition:
         raise WrongInput(
             f"{name} returned {_described(made)}, not a FusionDefinition. Return the definition."
         )
+    _define(made, name)
     return made
+
+
+def _define(fd: FusionDefinition, name: str) -> None:
+    """Run definition() and multidevice_schedule() of a class, which are the user's code."""
+    if getattr(fd, "definition", None) is None:
+        return
+    try:
+        with output_to_stderr():
+            fd._executor()
+    except NotImplementedError:  # what meshfuse does not have
+        raise
+    except (Exception, SystemExit) as error:
+        raise WrongInput(f"{name} raised {_raised(error)}.") from error
 
 
 def _run(file: Path) -> ModuleType:
