@@ -15,6 +15,7 @@ from .explanation import Explanation
 from .lifecycle import Lifecycle, Phase
 from .profile import FusionProfile
 from .python_text import function_text
+from .repro_on_failure import bundle_of_internal_error
 
 if TYPE_CHECKING:
     from ._C import DeviceMesh
@@ -60,7 +61,9 @@ class Inspection:
 
     def compiled_ir(self) -> str:
         """Return the program after the passes, communications inserted, as text."""
-        return self._executor().compiled_ir()
+        cache = self._executor()
+        with bundle_of_internal_error(cache.fusion()):
+            return cache.compiled_ir()
 
     def plan(self) -> str:
         """Return the steps of the plan that ran last."""
@@ -90,7 +93,9 @@ class Inspection:
             meshfuse.Error: the passes refuse the program; or the bytes of a communication depend
                 on a size that is not given; or sizes contradict each other or the program.
         """
-        return explanation.explain(self._executor().fusion(), inputs, sizes, suggest)
+        fusion = self._executor().fusion()
+        with bundle_of_internal_error(fusion):
+            return explanation.explain(fusion, inputs, sizes, suggest)
 
     def visualize(
         self,

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from . import _C
-from ._C import Fusion
+from ._C import Fusion, InternalError
 
 VARIABLE = "MESHFUSE_REPRO_DIR"
 MOST = 20  # bundles of one process: a loop that catches errors must not fill the disk
@@ -61,6 +62,16 @@ def write_bundle_of_failure(
     except Exception as problem:
         _log.warning("%s: no repro bundle could be written: %s", VARIABLE, problem)
         return None
+
+
+@contextlib.contextmanager
+def bundle_of_internal_error(fusion: Fusion) -> Iterator[None]:
+    """Write a bundle of a fault of meshfuse in what compiles or plans a program."""
+    try:
+        yield
+    except InternalError as error:
+        write_bundle_of_failure(error, fusion, None)
+        raise
 
 
 def _place() -> tuple[int, int, str | None]:

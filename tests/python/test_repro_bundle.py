@@ -18,7 +18,7 @@ from cli_programs import failed, ok, ok_json, run
 from programs import X, place, ramp, shard
 
 import meshfuse
-from meshfuse import DataType, DeviceMesh, FusionDefinition, failure, repro_on_failure
+from meshfuse import DataType, DeviceMesh, FusionDefinition, explanation, failure, repro_on_failure
 from meshfuse.repro_bundle import load_bundle, make_bundle, save_bundle
 from meshfuse.repro_replay import replay
 from meshfuse.testing.launcher import _ENVIRONMENT, find_mpirun
@@ -310,6 +310,31 @@ def test_uneven_programs(path):
         save_bundle(make_bundle(fd.fusion, parts, parts="rank"), path)
         assert load_bundle(path).meshes == ["mesh(x=2)"]
         assert replayed(path).kind == "equal"
+
+
+@pytest.mark.parametrize("call", ["compiled_ir", "explain"])
+def test_internal_error_while_compiling(folder, monkeypatch, call):
+    """Where nothing is executed; an Error of the user's writes none."""
+    fd = row_parallel()
+    fusion = fd._executor().fusion()
+
+    class Broken:
+        def fusion(self):
+            return fusion
+
+        def compiled_ir(self):
+            raise meshfuse.InternalError("boom")
+
+    def explain(*_):
+        raise meshfuse.InternalError("boom")
+
+    monkeypatch.setattr(fd, "_executor", Broken)
+    monkeypatch.setattr(explanation, "explain", explain)
+    with pytest.raises(meshfuse.InternalError, match="boom"):
+        getattr(fd, call)()
+    bundle = load_bundle(only_bundle(folder))
+    assert (bundle.error.type, bundle.error.message) == ("InternalError", "boom")
+    assert bundle.program == fusion.ir() and bundle.inputs is None
 
 
 def test_internal_error_while_defining(folder):

@@ -13,6 +13,7 @@ from .._C import DeviceMesh, Fusion, Scalar, TensorView
 from ..explanation import known_size
 from ..program_text import parse
 from ..remesh import mesh_shape, remesh
+from ..repro_on_failure import bundle_of_internal_error
 from ..uneven_text import read_fusion
 from .links import Links, current_links
 from .local_program import LocalProgram, ProgramReader
@@ -156,7 +157,8 @@ def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int]) -> Fusion:
 
 def compiled_text(fusion: Fusion) -> str:
     """Return the program after the passes, as text."""
-    return _C.FusionExecutorCache(fusion, 0).compiled_ir()
+    with bundle_of_internal_error(fusion):
+        return _C.FusionExecutorCache(fusion, 0).compiled_ir()
 
 
 def cost_of(program: LocalProgram, links: Links) -> PlanCost:
