@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from programs import X, Y, Z, block, matmul_cut, place, ramp, shard, sharded_matmul
@@ -311,3 +313,21 @@ def test_mesh_axis_moves_to_an_axis_of_size_one():
         assert torch.equal(sim.run(fd, [x])[0], x[:, None])
         for device in range(4):
             assert torch.equal(sim.local(device=device), block(x[:, None], 2, 2, device % 2))
+
+
+def test_size_that_one_operand_declares():
+    """A symbol is as good as the number, also where two mesh axes divide the axis."""
+    specs = ["None, None", "y, x", "None, (y, x)", "(x, y), None", "None, x", "y, None"]
+    a, b = ramp(4, 4), ramp(4, 4) + 1
+    declared = [([4, 4], [4, -1]), ([-1, -1], [4, 4])]
+    for shapes, of_a, of_b in itertools.product(declared, specs, specs):
+        with FusionDefinition() as fd:
+            x, y = (fd.define_tensor(shape) for shape in shapes)
+            for result in (fd.ops.add(x, y), fd.ops.matmul(x, y), fd.ops.cat([x, y], 0)):
+                fd.add_output(result)
+            for tv, spec in ((x, of_a), (y, of_b)):
+                tv.set_sharding(meshfuse.from_partition_spec(spec, mesh=SQUARE))
+        with meshfuse.simulate(4) as sim:
+            found = sim.run(fd, [a, b])
+        for out, expected in zip(found, (a + b, a @ b, torch.cat([a, b])), strict=True):
+            assert torch.equal(out, expected), (shapes, of_a, of_b)

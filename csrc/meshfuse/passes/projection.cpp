@@ -64,15 +64,26 @@ class PathReader {
     return out;
   }
 
-  /// Number of elements of an axis; that of its factor, where only another operand declares it.
+  /// Number of elements of an axis: as it declares, or by its factor and the splits between, where
+  /// only another operand declares it.
   std::optional<int64_t> knownExtent(int32_t id) const {
     const ScalarPool& pool = tv_->fusion()->scalars();
     const auto own = pool.constInt(tv_->domain().id(id)->getMaybeExpandedExtent());
+    if (own) return own;
     const auto it = std::ranges::find(mapped_, id);
-    if (own || it == mapped_.end()) return own;
-    const auto factors = expr_->factors().axis(operand_, static_cast<size_t>(it - mapped_.begin()));
-    if (factors.size() != 1) return own;
-    return pool.constInt(expr_->factors().factor(factors[0]).extent);
+    if (it != mapped_.end()) {
+      const auto factors =
+          expr_->factors().axis(operand_, static_cast<size_t>(it - mapped_.begin()));
+      if (factors.size() != 1) return std::nullopt;
+      return pool.constInt(expr_->factors().factor(factors[0]).extent);
+    }
+    const Transform* t = tv_->domain().definition(id);
+    if (t == nullptr || t->kind != Transform::Split) return std::nullopt;
+    const auto whole = knownExtent(t->in[0]);
+    const auto factor = pool.constInt(t->factor);
+    if (!whole || !factor || *factor <= 0) return std::nullopt;
+    const bool has_factor = (t->out[t->inner ? 1 : 0] == id);
+    return has_factor ? *factor : (*whole + *factor - 1) / *factor;
   }
 
   bool walk(int32_t id, FactorSplit& out) const {
@@ -108,13 +119,7 @@ class PathReader {
     const auto extent = knownExtent(t->in[0]);
     const auto factor = pool.constInt(t->factor);
     const bool uneven = extent && factor && *factor > 0 && *extent % *factor != 0;
-    auto rest = pool.constInt(tv_->domain().id(sibling)->getMaybeExpandedExtent());
-    if (!rest && extent && factor && *factor > 0) {
-      rest = outer == t->inner ? *factor : *extent / *factor;
-    }
-    if (!uneven && rest == 1) {
-      return walk(t->in[0], out);
-    }
+    if (!uneven && knownExtent(sibling) == 1) return walk(t->in[0], out);
     int64_t inner_form = t->inner ? 1 : 0;
     int64_t amount = factor.value_or(-static_cast<int64_t>(t->factor.id) - 2);
     if (extent && factor && *factor > 0 && *extent % *factor == 0 && t->inner) {
