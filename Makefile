@@ -14,7 +14,8 @@ export PY := $(CURDIR)/.venv/bin/python
 endif
 RUN := source tools/env.sh && PYTHONPATH=python
 
-.PHONY: demo test build bench docs lint clean ready ready-test ready-demo ready-bench ready-lint
+.PHONY: demo test build bench docs lint clean ready ready-test ready-demo ready-bench ready-docs \
+	ready-lint
 
 demo: build ready-demo
 	@tools/demo.sh
@@ -33,14 +34,16 @@ bench: build ready-bench
 	  source tools/env.sh && cmake --build build/dev -j $(JOBS) --target meshfuse_bench; fi
 	@$(RUN) $$PY benchmarks/run.py
 
-docs: build
+docs: build ready-docs
 	@$(RUN) $$PY tools/gen_docs.py
+	@$(RUN) $$PY -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 lint: ready-lint
 	@source tools/env.sh && pre-commit run --all-files
 
 clean:
-	rm -rf build dist python/meshfuse-*.dist-info
+	rm -rf build dist docs/_build python/meshfuse-*.dist-info
 	rm -f python/meshfuse/*.so
 
 # --- What must be there first --------------------------------------------------------------------
@@ -53,6 +56,8 @@ ready-test:
 ready-demo:
 ready-bench:
 	@tools/bootstrap.sh check mpi4py
+ready-docs:
+	@tools/bootstrap.sh check sphinx furo myst_parser
 ready-lint:
 	@tools/bootstrap.sh check pre-commit clang-format ruff mypy codespell
 else
@@ -61,6 +66,7 @@ ready-test: ready
 	@tools/bootstrap.sh gtest
 ready-demo: .venv/.weights
 ready-bench: .venv/.bench
+ready-docs: .venv/.docs
 ready-lint: .venv/.lint
 
 # PY is not there yet: these steps make it.
@@ -75,6 +81,10 @@ ready-lint: .venv/.lint
 .venv/.bench: export PY :=
 .venv/.bench: requirements/bench.txt | .venv/.ready
 	@tools/bootstrap.sh bench
+	@touch $@
+.venv/.docs: export PY :=
+.venv/.docs: requirements/docs.txt | .venv/.ready
+	@tools/bootstrap.sh docs
 	@touch $@
 .venv/.lint: export PY :=
 .venv/.lint: requirements/lint.txt | .venv/.ready

