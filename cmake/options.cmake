@@ -57,17 +57,22 @@ endif()
 
 # Output folder and run paths of a library. The libraries find one another in their own folder,
 # torch in its own lib folder (as a neighbour package first, when installed), and the folders given.
-# One run path serves the build and the installed tree: nothing is rewritten by install.
+# One run path serves the build and the installed tree: nothing is rewritten by install. A wheel
+# does not name the torch of the machine that built it: importing torch has loaded it before.
 function(meshfuse_place target)
   if(MESHFUSE_IN_TREE)
     set(out "${PROJECT_SOURCE_DIR}/python/meshfuse")
   else()
     set(out "${PROJECT_BINARY_DIR}/lib")
   endif()
+  set(torch "$ORIGIN/../torch/lib")
+  if(NOT SKBUILD)
+    list(APPEND torch "${MESHFUSE_TORCH_LIB_DIR}")
+  endif()
   set_target_properties(${target} PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${out}"
     BUILD_WITH_INSTALL_RPATH ON
-    INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib;${MESHFUSE_TORCH_LIB_DIR};${ARGN}")
+    INSTALL_RPATH "$ORIGIN;${torch};${ARGN}")
 endfunction()
 
 # In the tree, metadata beside the package makes its pytest plugin known without an installation.
