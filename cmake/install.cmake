@@ -16,7 +16,10 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/csrc/meshfuse" DESTINATION ${MESHFUSE_I
 install(EXPORT meshfuseTargets NAMESPACE meshfuse:: DESTINATION ${MESHFUSE_CMAKE_DIR})
 write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/meshfuseConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" MESHFUSE_TORCH_MINOR "${MESHFUSE_TORCH_VERSION}")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/meshfuseConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/meshfuseConfig.cmake" @ONLY)
 install(FILES
-  "${PROJECT_SOURCE_DIR}/cmake/meshfuseConfig.cmake" "${PROJECT_SOURCE_DIR}/cmake/torch.cmake"
+  "${PROJECT_BINARY_DIR}/meshfuseConfig.cmake" "${PROJECT_SOURCE_DIR}/cmake/torch.cmake"
   "${PROJECT_BINARY_DIR}/meshfuseConfigVersion.cmake"
   DESTINATION ${MESHFUSE_CMAKE_DIR})

