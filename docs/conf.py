@@ -116,7 +116,7 @@ def declarations() -> dict[str, ast.FunctionDef]:
         if isinstance(statement, ast.FunctionDef):
             found[statement.name] = statement
         elif isinstance(statement, ast.ClassDef):
-            bases = {base.id for base in statement.bases if isinstance(base, ast.Name)}
+            bases = {ast.unparse(base).split("[")[0] for base in statement.bases}
             for name, function in list(found.items()):
                 if name.split(".")[0] in bases:
                     found[f"{statement.name}.{name.split('.')[1]}"] = function

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from meshfuse import _C
+from meshfuse.operators import SCALED
+from meshfuse.ops import __all__ as exported
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "meshfuse"
 
@@ -25,7 +27,7 @@ OPERATORS_HEAD = """\
 import builtins
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn, overload
 
 from ._C import DataType, Scalar, TensorView
 from .lifecycle import Lifecycle
@@ -50,11 +52,12 @@ OPS_HEAD = """\
 # ruff: noqa: E501
 import builtins
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn, overload
 
 from ._C import DataType, Scalar, TensorView
 
-__all__: list[str]
+__all__ = [
+NAMES]
 
 def size(arg: TensorView, dim: int) -> Scalar: ...
 def shape(arg: TensorView) -> list[Scalar]: ...
@@ -63,33 +66,65 @@ def at(vector: Sequence[Scalar], index: int) -> Scalar: ...
 """
 
 
-def signature(info: dict[str, Any], first: list[str]) -> str:
-    """Return the declaration of one op; what it returns depends on its parameters."""
-    names = [name for name, *_ in info["params"]]
-    if any(keyword.iskeyword(name) for name in names):
-        return (
-            f"def {info['name']}({', '.join([*first, '*args: Any', '**kwargs: Any'])}) -> Any: ..."
-        )
-    # There is an op named complex.
-    parameters = [
-        f"{name}: {type_name.replace('complex', 'builtins.complex')}"
-        f"{' = ...' if has_default else ''}"
-        for name, type_name, has_default, _, _ in info["params"]
-    ]
-    # Ops of scalars alone give a scalar; ops of several results give a tuple.
-    takes_tensors = any(type_name == "TensorView" for _, type_name, *_ in info["params"])
-    result = "TensorView" if takes_tensors and len(info["results"]) == 1 else "Any"
-    return f"def {info['name']}({', '.join(first + parameters)}) -> {result}: ..."
+OPERAND = "TensorView | Scalar | complex"
+
+
+def parameter(name: str, type_name: str, has_default: bool, default: Any) -> str:
+    """Return the declaration of one parameter."""
+    type_name = type_name.replace("complex", "builtins.complex")  # there is an op of that name
+    if has_default and default is None and "None" not in type_name:
+        type_name += " | None"
+    return f"{name}: {type_name}{' = ...' if has_default else ''}"
+
+
+def signatures(info: dict[str, Any], first: list[str]) -> list[str]:
+    """Return the declarations of one op: several where the operands decide what it returns.
+
+    An op whose operands may all be numbers gives a scalar for these, and else tensors.
+    """
+    name = info["name"]
+    params = [tuple(param[:4]) for param in info["params"]]
+    if any(keyword.iskeyword(param[0]) for param in params):
+        return [f"def {name}({', '.join([*first, '*args: Any', '**kwargs: Any'])}) -> Any: ..."]
+    results = ["TensorView"] * len(info["results"])
+    tensors = results[0] if len(results) == 1 else f"tuple[{', '.join(results)}]"
+    operands = [i for i, param in enumerate(params) if param[1] == OPERAND]
+
+    def declaration(types: dict[int, str], result: str) -> str:
+        parts = [
+            parameter(param[0], types.get(i, param[1]), *param[2:])
+            for i, param in enumerate(params)
+        ]
+        return f"def {name}({', '.join(first + parts)}) -> {result}: ..."
+
+    if not operands or any(param[1] == "TensorView" for param in params):
+        return [declaration({}, tensors)]
+    found = []
+    for i in operands:  # the first tensor is operand i
+        before = {j: "Scalar | complex" for j in operands if j < i}
+        found.append(declaration({**before, i: "TensorView"}, tensors))
+    found.append(declaration({i: "Scalar | complex" for i in operands}, "Scalar"))
+    return [line for text in found for line in ("@overload", text)]
+
+
+def stub(head: str, ops: list[dict[str, Any]], first: list[str], indent: str) -> str:
+    """Return a stub: its head, the registered ops, and those that only raise."""
+    lines = [line for info in ops for line in signatures(info, first)]
+    for name in SCALED:
+        arguments = ", ".join([*first, "*args: Any", "**kwargs: Any"])
+        lines.append(f"def {name}({arguments}) -> NoReturn: ...")
+    return head + "".join(f"{indent}{line}\n" for line in lines)
 
 
 def operators_text(ops: list[dict[str, Any]]) -> str:
     """Return the stub of meshfuse.operators."""
-    return OPERATORS_HEAD + "".join(f"    {signature(info, ['self'])}\n" for info in ops)
+    return stub(OPERATORS_HEAD, ops, ["self"], "    ")
 
 
 def ops_text(ops: list[dict[str, Any]]) -> str:
     """Return the stub of meshfuse.ops."""
-    return OPS_HEAD + "".join(f"{signature(info, [])}\n" for info in ops)
+    names = "".join(f'    "{name}",\n' for name in exported)
+    return stub(OPS_HEAD.replace("NAMES", names), ops, [], "")
 
 
 def main() -> int:
