@@ -9,6 +9,12 @@ option(MESHFUSE_IN_TREE "Put built files into python/meshfuse, ready for PYTHONP
   ${PROJECT_IS_TOP_LEVEL})
 set(MESHFUSE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (e.g. address,undefined)")
 
+set(MESHFUSE_OBJECTS "" CACHE PATH
+  "Build folder of these sources whose object files are linked, in place of compiling them again")
+if(MESHFUSE_OBJECTS)
+  set(MESHFUSE_PCH OFF)
+endif()
+
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -54,6 +60,13 @@ else()
   set(MESHFUSE_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR})
   set(MESHFUSE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/meshfuse)
 endif()
+
+# Replaces the sources in a list by the object files that MESHFUSE_OBJECTS has of them.
+function(meshfuse_take_objects list target)
+  list(TRANSFORM ${list} REPLACE "^${PROJECT_SOURCE_DIR}/(.*)$"
+    "${MESHFUSE_OBJECTS}/CMakeFiles/${target}.dir/\\1.o")
+  set(${list} "${${list}}" PARENT_SCOPE)
+endfunction()
 
 # Output folder and run paths of a library. The libraries find one another in their own folder,
 # torch in its own lib folder (as a neighbour package first, when installed), and the folders given.

