@@ -76,7 +76,7 @@ from .cuda_names import (  # noqa: E402
     ReductionParams,
     SchedulerHyperParameters,
 )
-from .definition import FusionDefinition, define_scalar, define_tensor, parse_ir  # noqa: E402
+from .definition import FusionDefinition, parse_ir  # noqa: E402
 from .descriptor import compute_contiguity, compute_tensor_descriptor  # noqa: E402
 from .dtensor import execute_with_dtensors  # noqa: E402
 from .exceptions import Error, InternalError, PeerError, UnsupportedError  # noqa: E402
@@ -88,6 +88,7 @@ from .fusion_cache import (  # noqa: E402
     enable_automatic_serialization,
     serialize,
 )
+from .input_definitions import define_scalar, define_tensor  # noqa: E402
 from .lru_cache import LRUCache, LruFusionCache  # noqa: E402
 from .package_version import __version__, version  # noqa: E402
 from .process_group import set_process_group  # noqa: E402

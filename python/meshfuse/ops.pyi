@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Written by tools/gen_stubs.py.
 # fmt: off
-# ruff: noqa: E501
+# ruff: noqa: E501, RUF022
 import builtins
 from collections.abc import Sequence
 from typing import Any, NoReturn, overload

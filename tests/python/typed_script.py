@@ -104,7 +104,9 @@ def errors() -> str | None:
 
 def wrong(fd: FusionDefinition, x: TensorView) -> None:
     """Each of these is an error; with --strict an ignore that ignores nothing is one, too."""
-    fd.define_tensor("4")  # type: ignore[call-overload]
+    fd.define_tensor("4")  # type: ignore[arg-type]
+    fd.define_tensor([4], dtype=torch.float32)  # type: ignore[call-overload]
+    fd.define_scalar("4")  # type: ignore[call-overload]
     fd.ops.matmul(x, 2.0)  # type: ignore[arg-type]
     fd.ops.no_such_op(x)  # type: ignore[attr-defined]
     x.outer_split(0)  # type: ignore[call-arg]

@@ -36,11 +36,11 @@ from ...cuda_names import (
     ReductionParams,
     SchedulerHyperParameters,
 )
-from ...definition import define_scalar, define_tensor
 from ...descriptor import compute_tensor_descriptor
 from ...dtensor import execute_with_dtensors
 from ...executor_cache import FusionExecutorCache
 from ...expr_kinds import BroadcastOp, ReshapeOp, SqueezeOp
+from ...input_definitions import define_scalar, define_tensor
 from ...lru_cache import LRUCache, LruFusionCache
 from ...package_version import __version__, version
 from ...profile import (
