@@ -35,7 +35,7 @@ bench: build ready-bench
 	@$(RUN) $$PY benchmarks/run.py
 
 docs: build ready-docs
-	@$(RUN) $$PY tools/gen_docs.py
+	@$(RUN) $$PY tools/gen_docs.py && $$PY tools/gen_pictures.py
 	@$(RUN) $$PY -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 

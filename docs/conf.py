@@ -28,6 +28,8 @@ highlight_language = "none"
 html_theme = "furo"
 html_title = f"meshfuse {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 autodoc_member_order = "groupwise"
 autodoc_typehints = "none"  # signatures have them

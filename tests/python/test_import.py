@@ -168,7 +168,7 @@ def test_enumerations():
     assert "global" in meshfuse.MemoryType.__members__
 
 
-@pytest.mark.parametrize("tool", ["gen_stubs.py", "gen_docs.py"])
+@pytest.mark.parametrize("tool", ["gen_stubs.py", "gen_docs.py", "gen_pictures.py"])
 def test_generated_files_are_fresh(tool):
     result = subprocess.run(
         [sys.executable, str(ROOT / "tools" / tool), "--check"],
