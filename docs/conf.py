@@ -8,6 +8,7 @@ the order of the pages, and pages for the files of the repository's top folder.
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from sphinx.application import Sphinx
 
 import meshfuse
 from meshfuse import _C
+
+sys.path.insert(0, str(Path(__file__).parent))
+import message_list
 
 project = "meshfuse"
 author = "the authors of meshfuse"
@@ -70,7 +74,7 @@ CONTENTS = {
         "pictures",
         "planner",
     ],
-    "To look up": ["api", "ops", "passes", "ir", "errors", "phrasebook", "benchmarks"],
+    "To look up": ["api", "ops", "passes", "ir", "errors", "messages", "phrasebook", "benchmarks"],
     "To extend": ["add_an_op", "add_a_pass", "contributing", "changelog", "security"],
 }
 # Pages of the site for files of the top folder.
@@ -93,6 +97,8 @@ def change_source(app: Sphinx, page: str, source: list[str]) -> None:
     text = source[0]
     if page == "index":
         text += contents()
+    elif page == "messages":
+        text += message_list.page()
     up = "../" * (page.count("/") + 1)
     for name, file in TOP_FILES.items():
         text = text.replace(f"]({up}{file}.md)", f"]({'../' * page.count('/')}{name}.md)")

@@ -90,6 +90,20 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+def test_list_of_messages_has_those_of_the_sources() -> None:
+    """The page is filled when the site is built."""
+    found = load(ROOT / "docs" / "message_list.py").messages()
+    assert [heading for heading, messages in found.items() if not messages] == []
+    wrong_size = (
+        "…: axis … of … has size … but axis … of … has size …; both are '…' of the operation."
+    )
+    assert f"{wrong_size} Give operands whose sizes agree." in found["Operations"]
+    assert (
+        "cat: Attempting to concatenate empty list of tensors. Give at least one."
+        in found["Operations"]
+    )
+
+
 @pytest.mark.parametrize("page", ["ops.md", "passes.md"])
 def test_generated_page_is_current(page: str) -> None:
     """`make docs` writes them again."""
