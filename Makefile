@@ -36,7 +36,7 @@ bench: build ready-bench
 
 docs: build ready-docs
 	@$(RUN) $$PY tools/gen_docs.py && $$PY tools/gen_pictures.py
-	@$(RUN) $$PY -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@$(RUN) $$PY -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 wheel: ready-wheel

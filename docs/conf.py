@@ -36,7 +36,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
 autodoc_member_order = "groupwise"
-autodoc_typehints = "none"  # signatures have them
+autodoc_typehints = "signature"
 autodoc_default_options = {"members": True}
 python_display_short_literal_types = True
 
