@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 started = time.perf_counter()
@@ -39,6 +40,8 @@ def main() -> None:
     found = Path(meshfuse.__file__).resolve()
     if not found.is_relative_to(folder):
         raise SystemExit(f"meshfuse was imported from {found}, not from {folder}")
+    if version("meshfuse") != meshfuse.__version__:
+        raise SystemExit(f"version {version('meshfuse')} is {meshfuse.__version__} when imported")
     torch.manual_seed(0)
     devices = Communicator.instance().size()
     simulated = devices == 1
