@@ -82,6 +82,19 @@ def test_error_after_a_right_call():
     torch.testing.assert_close(fd.execute([A, B])[0], A @ B)
 
 
+def test_strides_after_a_right_call():
+    """The short way that later calls take looks at strides, too."""
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([4, 6], contiguity=True)
+        fd.add_output(fd.ops.matmul(a, fd.define_tensor([6, 3])))
+    for _ in range(3):
+        fd.execute([A, B])
+    message = r"stride mismatch with contiguity info: input 0, .* declared contiguous, .* but it is 4"
+    with pytest.raises(meshfuse.Error, match=message):
+        fd.execute([torch.ones(6, 4).t(), B])
+    torch.testing.assert_close(fd.execute([A, B])[0], A @ B)
+
+
 def test_sizes_that_disagree():
     fd = matmul((-1, -1), (-1, -1))
     torch.testing.assert_close(fd.execute([A, B])[0], A @ B)
