@@ -103,15 +103,10 @@ class _Apply(Function):
         fd_backward: Backward,
         *inputs: Any,
     ) -> tuple[torch.Tensor, ...]:
-        versions = [_version(value) for value in inputs] if signature.writes else ()
+        before = _values(inputs) if signature.writes else ()
         outputs = run(fd_forward, inputs)
-        for position, before in enumerate(versions):
-            if _requires_grad(inputs[position]) and _version(inputs[position]) != before:
-                raise Error(
-                    f"autograd.apply: {signature.name} writes a result into input {position}, "
-                    "which requires grad, so that its former value is lost for autograd. Add the "
-                    "result as an ordinary output, or pass the input's detach()."
-                )
+        if before:
+            inputs = _as_read(signature, inputs, before)
         ctx.mark_non_differentiable(
             *(
                 out
@@ -150,6 +145,32 @@ class _Apply(Function):
             *[None] * _BEFORE_INPUTS,
             *first_order_only(f"autograd.apply({signature.name}, ...)", results, [*grads, *inputs]),
         )
+
+
+def _values(inputs: Sequence[Any]) -> list[tuple[int, Any]]:
+    """Return the version of each input, and a copy of what may be overwritten."""
+    return [
+        (_version(x), x.clone() if isinstance(x, torch.Tensor) and not x.requires_grad else x)
+        for x in inputs
+    ]
+
+
+def _as_read(
+    signature: Signature, inputs: Sequence[Any], before: list[tuple[int, Any]]
+) -> tuple[Any, ...]:
+    """Return the inputs with the values that the program read, which backward is given."""
+    found = list(inputs)
+    for position, (version, copy) in enumerate(before):
+        if _version(inputs[position]) == version:
+            continue
+        if _requires_grad(inputs[position]):
+            raise Error(
+                f"autograd.apply: {signature.name} writes a result into input {position}, "
+                "which requires grad, so that its former value is lost for autograd. Add the "
+                "result as an ordinary output, or pass the input's detach()."
+            )
+        found[position] = copy
+    return tuple(found)
 
 
 _BEFORE_INPUTS = 3  # arguments of _Apply.forward that are not the definition's inputs

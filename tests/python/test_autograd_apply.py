@@ -373,3 +373,16 @@ def test_class_style():
     assert x.grad.tolist() == [2, 6]
     with pytest.raises(meshfuse.Error, match=r"fd_forward \(Square: T0 -> T1\)"):
         autograd.apply(forward, wrong_count(), x)
+
+
+def test_backward_is_given_inputs_as_they_were():
+    """Also one that the forward program overwrites, such as running statistics."""
+    with FusionDefinition() as forward:
+        w, x = forward.define_tensor([-1]), forward.define_tensor([-1])
+        forward.add_output(forward.ops.mul(w, x))
+        forward.add_output(forward.ops.add(x, 1.0), alias_input=x)
+    w, x = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 4.0])
+    (y,) = autograd.apply(forward, lambda grad, w, x: (grad * x, None), w, x)
+    assert y.tolist() == [3.0, 8.0] and x.tolist() == [4.0, 5.0]
+    y.sum().backward()
+    assert w.grad.tolist() == [3.0, 4.0]

@@ -89,7 +89,9 @@ def test_strides_after_a_right_call():
         fd.add_output(fd.ops.matmul(a, fd.define_tensor([6, 3])))
     for _ in range(3):
         fd.execute([A, B])
-    message = r"stride mismatch with contiguity info: input 0, .* declared contiguous, .* but it is 4"
+    message = (
+        r"stride mismatch with contiguity info: input 0, .* declared contiguous, .* but it is 4"
+    )
     with pytest.raises(meshfuse.Error, match=message):
         fd.execute([torch.ones(6, 4).t(), B])
     torch.testing.assert_close(fd.execute([A, B])[0], A @ B)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -331,3 +332,49 @@ def test_size_that_one_operand_declares():
             found = sim.run(fd, [a, b])
         for out, expected in zip(found, (a + b, a @ b, torch.cat([a, b])), strict=True):
             assert torch.equal(out, expected), (shapes, of_a, of_b)
+
+
+@pytest.mark.parametrize(
+    ("of_input", "of_result"), [("x", "y"), ("(x, y),", "(y, x),"), ("x", "None"), ("None", "x")]
+)
+def test_result_into_an_input_that_is_divided_otherwise(of_input, of_result):
+    """Equal local sizes are not enough: each device must have the same elements of both."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8])
+        y = fd.ops.mul(x, 2.0)
+        fd.add_output(y, alias_input=x)
+        for tv, spec in ((x, of_input), (y, of_result)):
+            tv.set_sharding(meshfuse.from_partition_spec(spec, mesh=SQUARE))
+    with meshfuse.simulate(4) as sim, pytest.raises(meshfuse.Error) as caught:
+        sim.run(fd, [torch.arange(8.0)])
+    assert re.search("has other elements of T1|T1 .*has local sizes", str(caught.value))
+
+
+@pytest.mark.parametrize("spec", ["x", "(x, y),", "None"])
+def test_result_into_an_input_that_is_divided_alike(spec):
+    """Whether the result's sharding is declared or follows."""
+    for declared in (False, True):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([8])
+            y = fd.ops.mul(x, 2.0)
+            fd.add_output(y, alias_input=x)
+            for tv in (x, y)[: 1 + declared]:
+                tv.set_sharding(meshfuse.from_partition_spec(spec, mesh=SQUARE))
+        value = torch.arange(8.0)
+        with meshfuse.simulate(4) as sim:
+            sim.run(fd, [value])
+        assert torch.equal(value, torch.arange(8.0) * 2)
+
+
+def test_result_into_an_input_on_other_devices():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4])
+        y = fd.ops.mul(x, 2.0)
+        fd.add_output(y, alias_input=x)
+        x.set_device_mesh(DeviceMesh([0, 1]))
+        y.set_device_mesh(DeviceMesh([2, 3]))
+    message = (
+        r"add_output: device \d has other elements of T1.*than of T0, whose memory is to take it"
+    )
+    with meshfuse.simulate(4) as sim, pytest.raises(meshfuse.Error, match=message):
+        sim.run(fd, [torch.ones(4)])

@@ -355,3 +355,14 @@ def test_many_operations(monkeypatch):
 def test_mesh_with_too_many_axes():
     with pytest.raises(meshfuse.Error, match="is not the shape of a mesh"):
         autoshard(mlp(), (2, 2, 2, 2))
+
+
+def test_unused_input():
+    """Nothing reads it, so that no mesh would reach it."""
+    with FusionDefinition() as fd:
+        fd.define_tensor([8])
+        fd.add_output(fd.ops.neg(fd.define_tensor([8])))
+    sharded = meshfuse.autoshard(fd, mesh=2)
+    with meshfuse.simulate(2) as sim:
+        (out,) = sim.run(sharded, [torch.zeros(8), torch.ones(8)])
+    assert torch.equal(out, -torch.ones(8))

@@ -5,6 +5,7 @@
 #include <meshfuse/eval/expression_evaluator.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -45,6 +46,10 @@ at::Tensor shardTensor(const at::Tensor& global, const TensorView* tv, int64_t d
 /// merged one: places along one axis then depend on the others.
 std::vector<int64_t> globalPositions(const TensorView* tv, std::span<const int64_t> global,
                                      int64_t axis, int64_t device);
+/// A device that holds other elements of the one tensor than of the other; nullopt where all hold
+/// the same. Both have the global sizes `global`.
+std::optional<int64_t> deviceWithOtherElements(const TensorView* a, const TensorView* b,
+                                               std::span<const int64_t> global);
 /// Outer block of `axis` over the flattened mesh.
 at::Tensor shardTensor1D(const at::Tensor& global, int64_t axis, const DeviceMesh& mesh,
                          int64_t device);

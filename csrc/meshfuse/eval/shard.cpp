@@ -208,6 +208,60 @@ std::vector<int64_t> globalPositions(const TensorView* tv, std::span<const int64
   return {first, first + part.numel()};
 }
 
+namespace {
+
+/// Whether splits of the same form, on meshes of the same devices, divide both tensors.
+bool divideAlike(const TensorView* a, const TensorView* b) {
+  if (a->hasDeviceMesh() != b->hasDeviceMesh()) return false;
+  if (a->hasDeviceMesh() && !(a->getDeviceMesh() == b->getDeviceMesh())) return false;
+  return std::ranges::all_of(kDeviceTypes, [&](ParallelType p) {
+    const auto of_a = shardedAxis(a, p), of_b = shardedAxis(b, p);
+    if (!of_a || !of_b) return !of_a && !of_b;
+    return !of_a->through_merge && !of_b->through_merge && of_a->logical == of_b->logical &&
+           of_a->path == of_b->path;
+  });
+}
+
+/// Numbers of the elements that a device holds: along each axis, or of all where axes are merged.
+std::vector<std::vector<int64_t>> elementsOf(const TensorView* tv, std::span<const int64_t> global,
+                                             int64_t device, bool merged) {
+  std::vector<std::vector<int64_t>> found;
+  if (tv->hasDeviceMesh() && !tv->getDeviceMesh().has(device)) return found;
+  if (!merged) {
+    for (int64_t axis = 0; axis < std::ssize(global); ++axis)
+      found.push_back(globalPositions(tv, global, axis, device));
+    return found;
+  }
+  const c10::IntArrayRef shape(global.data(), global.size());
+  at::Tensor part = at::arange(c10::multiply_integers(shape), at::kLong).view(shape);
+  if (tv->hasDeviceMesh() && isSharded(tv)) {
+    part = toLogical(devicePart(part, tv, device), tv, shape.vec());
+  }
+  part = part.contiguous();
+  const auto* first = part.const_data_ptr<int64_t>();
+  found.emplace_back(first, first + part.numel());
+  return found;
+}
+
+}  // namespace
+
+std::optional<int64_t> deviceWithOtherElements(const TensorView* a, const TensorView* b,
+                                               std::span<const int64_t> global) {
+  if (divideAlike(a, b)) return std::nullopt;
+  const bool merged = mergesOnPath(a) || mergesOnPath(b);
+  std::vector<int64_t> devices;
+  for (const TensorView* tv : {a, b}) {
+    if (!tv->hasDeviceMesh()) continue;
+    const auto& of_mesh = tv->getDeviceMesh().vector();
+    devices.insert(devices.end(), of_mesh.begin(), of_mesh.end());
+  }
+  const auto differs = [&](int64_t device) {
+    return elementsOf(a, global, device, merged) != elementsOf(b, global, device, merged);
+  };
+  const auto it = std::ranges::find_if(devices, differs);
+  return it == devices.end() ? std::nullopt : std::optional(*it);
+}
+
 at::Tensor shardTensor1D(const at::Tensor& global, int64_t axis, const DeviceMesh& mesh,
                          int64_t device) {
   const int64_t n = global.dim();

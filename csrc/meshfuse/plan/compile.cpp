@@ -462,7 +462,8 @@ class PlanBuilder {
     out.dtype = tv->dtype();
     MESHFUSE_ASSERT(out.slot >= 0, tv->name(), " is an output that nothing computes");
     // A view may be the memory of an input or of another result, and the caller owns what it gets.
-    // An input is returned itself, with the value that the program read: not where it takes another.
+    // An input is returned itself, with the value that the program read: not where it takes
+    // another.
     const bool shares_input = static_cast<size_t>(aliasOf(tv)) < input_of_slot_.size();
     const bool twice = output.alias == nullptr && !returned_.insert(aliasOf(tv)).second;
     const bool into_input = output.alias != nullptr;
@@ -470,7 +471,7 @@ class PlanBuilder {
     out.copy = (shares_input && !itself) || twice;
     if (holds(tv->getDeviceMesh())) out.layout = localLayout(tv, evaluator());
     if (into_input) {
-      if (holds(tv->getDeviceMesh())) checkAlias(tv, output.alias, out.layout);
+      checkAlias(tv, output.alias);
       out.alias_input = inputOf(output.alias);
     }
     if (tv->hasDeviceMesh() && !allHold(tv->getDeviceMesh())) {
@@ -482,21 +483,29 @@ class PlanBuilder {
   }
 
   bool isOverwritten(const TensorView* input) const {
-    return std::ranges::any_of(fusion_.outputs(), [&](const FusionOutput& output) {
-      return output.alias == input;
-    });
+    return std::ranges::any_of(fusion_.outputs(),
+                               [&](const FusionOutput& output) { return output.alias == input; });
   }
 
-  /// A result goes into an input's memory only where both are the same size and type.
-  void checkAlias(const TensorView* tv, const TensorView* input, const Layout& layout) const {
+  /// A result goes into an input's memory only where both have the same type and each device the
+  /// same elements of both.
+  void checkAlias(const TensorView* tv, const TensorView* input) {
     MESHFUSE_CHECK(tv->dtype() == input->dtype(), "add_output: ", at(tv), " is ", tv->dtype(),
                    " but ", input->name(), ", whose memory is to take it, is ", input->dtype(),
                    ". Cast the result first.");
-    MESHFUSE_CHECK(layout.sizes == localLayout(input, evaluator()).sizes, "add_output: ", at(tv),
-                   " has local sizes ", c10::IntArrayRef(layout.sizes), " but ", input->name(),
-                   ", whose memory is to take it, has ",
-                   c10::IntArrayRef(localLayout(input, evaluator()).sizes),
-                   ". Alias an input of the same sizes and sharding.");
+    if (holds(tv->getDeviceMesh()) && holds(input->getDeviceMesh())) {
+      const std::vector<int64_t> sizes = localLayout(tv, evaluator()).sizes;
+      const std::vector<int64_t> taken = localLayout(input, evaluator()).sizes;
+      MESHFUSE_CHECK(sizes == taken, "add_output: ", at(tv), " has local sizes ",
+                     c10::IntArrayRef(sizes), " but ", input->name(),
+                     ", whose memory is to take it, has ", c10::IntArrayRef(taken),
+                     ". Alias an input of the same sizes and sharding.");
+    }
+    const auto device = deviceWithOtherElements(tv, input, evaluator().globalShape(tv));
+    MESHFUSE_CHECK(!device, "add_output: device ", *device, " has other elements of ", at(tv),
+                   " than of ", input->name(), ", whose memory is to take it: ", toString(tv),
+                   " and ", toString(input), ". Give the result the input's mesh and sharding.");
+    if (!holds(input->getDeviceMesh())) return;
     const int32_t i = inputOf(input);
     const at::Tensor& tensor = std::get<at::Tensor>(inputs_[static_cast<size_t>(i)]);
     for (int64_t axis = 0; axis < tensor.dim(); ++axis) {

@@ -16,7 +16,7 @@ from .memory import peak_bytes
 from .operations import step_us
 from .plan_cost import compiled_text
 
-__all__ = ["Choice", "Evaluator", "Score", "choices_of", "final_results"]
+__all__ = ["Choice", "Evaluator", "Score", "choices_of", "final_results", "unused_inputs"]
 
 #: A tensor that is given an annotation by the search: name to annotation.
 Assignment = Mapping[str, Annotation]
@@ -160,6 +160,19 @@ _NOT_ELEMENTWISE = frozenset(
     "take_along_axis index_select cumsum cumprod cummax cummin permute reshape sdpfa_fwd sdpfa_bwd "
     "set segment_set".split()
 )
+
+
+def unused_inputs(fusion: Fusion) -> list[TensorView]:
+    """Return the inputs that nothing reads, so that no mesh reaches them."""
+    read = {tv.name for expr in fusion.exprs() for tv in expr.inputs()}
+    return [
+        value
+        for value in fusion.inputs()
+        if isinstance(value, TensorView)
+        and value.name not in read
+        and not value.is_cpu_scalar()
+        and not is_annotated(value)
+    ]
 
 
 def final_results(fusion: Fusion) -> list[TensorView]:

@@ -11,7 +11,7 @@ from .._C import DeviceMesh, Error, Fusion, TensorView
 from ..program_text import parse
 from ..progress import Progress
 from .annotations import Annotation, is_annotated
-from .candidates import Evaluator, apply, choices_of, final_results
+from .candidates import Evaluator, apply, choices_of, final_results, unused_inputs
 from .links import current_links
 from .open_sizes import assume_sizes, known_sizes
 from .plan_cost import compiled_text, fusion_on
@@ -77,7 +77,7 @@ def _annotated(fusion: Fusion, mesh: DeviceMesh, memory_limit: int | None) -> Fu
     sizes = assume_sizes(program, known_sizes(fusion, program, []))
     constants = {name: n for name, n in known_sizes(fusion, program, []).items()}
     whole = Annotation((None,) * len(mesh.shape))
-    fixed = {tv.name: whole for tv in final_results(fusion)}
+    fixed = {tv.name: whole for tv in (*final_results(fusion), *unused_inputs(fusion))}
     evaluator = Evaluator(fusion, mesh, current_links(), sizes, fixed)
     choices = choices_of(fusion, mesh, constants, fixed)
     with Progress("autoshard") as progress:
