@@ -12,14 +12,15 @@ using Names = std::vector<std::string>;
 
 /// From a tensor, another array or nested lists of ids; its shape is the mesh's.
 DeviceMesh fromArray(const py::object& devices, const Names& names) {
-  const py::object array =
-      isSequence(devices) ? py::module_::import("torch").attr("tensor")(devices) : devices;
   try {
+    const py::object array =
+        isSequence(devices) ? py::module_::import("torch").attr("tensor")(devices) : devices;
     const auto ids = array.attr("flatten")().attr("tolist")().cast<std::vector<int64_t>>();
     return DeviceMesh(ids, array.attr("shape").cast<std::vector<int64_t>>(), names);
   } catch (const py::cast_error&) {  // not ints
   } catch (const py::error_already_set& e) {
-    if (!e.matches(PyExc_AttributeError)) throw;  // else not an array
+    // Else not an array, or lists that torch makes none of.
+    if (!e.matches(PyExc_AttributeError) && !e.matches(PyExc_ValueError)) throw;
   }
   throw py::type_error("DeviceMesh: expected a sequence of ints or a tensor of ints, but got " +
                        py::repr(devices).cast<std::string>());
