@@ -82,6 +82,8 @@ TEST_F(ScalarTest, SameExpressionIsOneHandle) {
 TEST_F(ScalarTest, OrderOfOperandsMattersOnlyWhereItMustNot) {
   for (const ScalarOp op : {ScalarOp::Add, ScalarOp::Mul, ScalarOp::Min, ScalarOp::Max}) {
     EXPECT_EQ(pool.binary(op, x, y), pool.binary(op, y, x)) << name(op);
+    const Scalar n = pool.symbol(DataType::Int);  // an Int and an Index
+    EXPECT_EQ(pool.binary(op, n, c(7)), pool.binary(op, c(7), n)) << name(op);
   }
   for (const ScalarOp op : {ScalarOp::Sub, ScalarOp::CeilDiv, ScalarOp::FloorDiv, ScalarOp::Mod}) {
     EXPECT_FALSE(pool.binary(op, x, y) == pool.binary(op, y, x)) << name(op);

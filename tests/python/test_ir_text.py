@@ -99,3 +99,12 @@ def test_wrong_text_is_an_error_with_a_place() -> None:
         "parseIr: line 2, column 14: the text says f64[i{4}], but relu gives f32[i{4}]. "
         "Correct the type."
     )
+
+
+def test_products_of_sizes_of_two_types() -> None:
+    """The op makes the size of an Int and an Index, in an order of its own."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        size = fd.ops.mul(fd.define_scalar(DataType.Int), fd.define_scalar(7, DataType.Int))
+        fd.add_output(fd.ops.reshape(x, [size, -1]))
+    check(fd)

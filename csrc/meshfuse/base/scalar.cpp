@@ -328,10 +328,10 @@ Scalar ScalarPool::binary(ScalarOp op, Scalar a, Scalar b) {
       default:
         break;
     }
-    const bool commutes =
-        op == ScalarOp::Add || op == ScalarOp::Mul || op == ScalarOp::Min || op == ScalarOp::Max;
-    if (commutes && b.id < a.id) std::swap(a, b);
   }
+  const bool commutes =
+      op == ScalarOp::Add || op == ScalarOp::Mul || op == ScalarOp::Min || op == ScalarOp::Max;
+  if (integers && commutes && b.id < a.id) std::swap(a, b);
   ScalarNode result{.op = op, .dtype = dtype, .a = a, .b = b};
   const uint64_t bits =
       (static_cast<uint64_t>(static_cast<uint32_t>(a.id)) << 32) | static_cast<uint32_t>(b.id);
