@@ -30,9 +30,6 @@ def command(file: str, uneven: bool, output: Path | None, as_json: bool) -> None
         text = library("visualize", "pictures", "terminal")(fd)
         show_json({"text": click.unstyle(text)}) if as_json else click.echo(text)
         return
-    if not hasattr(fd, "visualize"):
-        library("visualize", "pictures", "terminal")
-        raise Failure("visualize: this build of meshfuse writes no pages. Leave out -o.")
     if not output.absolute().parent.is_dir():
         raise Failure(f"visualize: there is no folder {output.absolute().parent}. Make it first.")
     fd.visualize(output)
