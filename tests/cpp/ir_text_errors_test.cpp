@@ -50,6 +50,13 @@ TEST(IrTextErrors, Words) {
 
 TEST(IrTextErrors, Lines) {
   check({
+      {"a: f32[i0{8}] { i1{2}, i2{4} = split i0 outer 2; i3{2}, i4{4} = split i0 outer 2; "
+       "logical i1 i2 }",
+       "parseIr: line 1, column 50: an axis is split or merged twice before 'logical'. Transform "
+       "each axis once."},
+      {"return }",
+       "parseIr: line 1, column 8: found '}', expected a number, a size such as a.0, or an "
+       "expression in parentheses."},
       {"",
        "parseIr: line 1, column 1: found the end of the text, expected a definition or 'return'."},
       {"a: f32[i0{4}]\n",

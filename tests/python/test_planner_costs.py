@@ -266,8 +266,14 @@ def test_links_in_the_cache_folder(tmp_path, monkeypatch):
     [
         ({"inner": None}, "Give what to_dict"),
         ({"device": {}}, "Give what to_dict"),
-        ({"inner": {"name": "x", "rate": {"alpha_us": 1, "gb_per_s": 0}}}, "rate above 0"),
-        ({"inner": GOOD | {"kinds": {"shout": GOOD["rate"]}}}, "'shout' is no kind"),
+        (
+            {"inner": {"name": "x", "rate": {"alpha_us": 1, "gb_per_s": 0}}},
+            "Give a rate above 0 and no negative time",
+        ),
+        (
+            {"inner": GOOD | {"kinds": {"shout": GOOD["rate"]}}},
+            "Links: 'shout' is no kind of communication",
+        ),
     ],
 )
 def test_wrong_links(change, message):

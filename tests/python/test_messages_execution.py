@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What turns out at execution only, on one process or several, and in which words it is told."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from programs import X, place, shard
+
+import meshfuse
+from meshfuse import DataType, DeviceMesh, FusionDefinition
+from meshfuse.testing.environments import MultideviceTest
+
+
+@pytest.mark.parametrize(
+    ("manual", "start", "end", "message"),
+    [
+        (True, 3, 9,
+         "slice: axis 0 of T0 (size 5) is to be sliced from 3 to 9. Give 0 <= start <= end <= "
+         "size, or leave manual_normalization out."),
+        (False, -3, 2,
+         "slice: axis 0 of T0 (size 5) is to be sliced from -3 to 2. Give 0 <= start <= end."),
+    ],
+)  # fmt: skip
+def test_slice_by_scalars(manual, start, end, message):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        first, last = fd.define_scalar(DataType.Int), fd.define_scalar(DataType.Int)
+        fd.add_output(fd.ops.slice(x, [first], [last], [1], manual))
+    with pytest.raises(meshfuse.Error, match=re.escape(message)):
+        fd.execute([torch.arange(5.0), start, end])
+
+
+@pytest.mark.cpu_only("torch refuses it on the CPU")
+def test_error_of_torch_in_a_step():
+    """What torch refuses is told with the step that ran."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([2, 2], dtype=DataType.Bool) for _ in range(2))
+        fd.add_output(fd.ops.matmul(x, y))
+    ones = torch.ones(2, 2, dtype=torch.bool)
+    with pytest.raises(meshfuse.Error, match=r"\n  while running .*matmul\("):
+        fd.execute([ones, ones])
+
+
+PAIR = DeviceMesh(range(2))
+
+
+def bias_with_device_axes():
+    """The products are summed over devices, and the bias cannot be added to the sum."""
+    with FusionDefinition() as fd:
+        x, w, b = fd.define_tensor([4, 8]), fd.define_tensor([3, 5, 8]), fd.define_tensor([3, 5])
+        fd.add_output(fd.ops.linear(x, w, b))
+        place(PAIR, x, w, b)
+        shard(x, 1, 2)
+        shard(w, 2, 2)
+    return fd, [torch.ones(4, 8), torch.ones(3, 5, 8), torch.ones(3, 5)]
+
+
+def half_of_an_undivided_sum():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8, 6])
+        out = fd.ops.sum(x, [0])
+        fd.add_output(out)
+        place(PAIR, x, out)
+        out.outer_split(0, 2)
+        out.rfactor([1]).axis(0).parallelize(X)
+    return fd, [torch.ones(8, 6)]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (bias_with_device_axes,
+         "linear: the products of T0 are divided over devices, and bias T2 has device axes, so "
+         "that it cannot be added behind. Shard K elsewhere, or add the bias to the result."),
+        (half_of_an_undivided_sum,
+         "sum: T2 is a piece of a reduction (rfactor), and its operands are divided in another "
+         "way. Shard its operands as it is."),
+    ],
+)  # fmt: skip
+def test_division_that_cannot_be(program, message):
+    fd, inputs = program()
+    with meshfuse.simulate(2) as mesh, pytest.raises(meshfuse.Error, match=re.escape(message)):
+        mesh.run(fd, inputs)
+
+
+def test_shard_tensor_of_a_test_without_a_mesh():
+    env = MultideviceTest.__new__(MultideviceTest)
+    with pytest.raises(TypeError) as caught:
+        env.shard_tensor(torch.ones(2), 0)
+    assert str(caught.value) == "shard_tensor(t, dim, mesh): the mesh is missing"
