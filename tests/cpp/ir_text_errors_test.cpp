@@ -54,6 +54,9 @@ TEST(IrTextErrors, Lines) {
        "logical i1 i2 }",
        "parseIr: line 1, column 50: an axis is split or merged twice before 'logical'. Transform "
        "each axis once."},
+      {"a: f32[i0{8}] { i1{2}rf, i2{4} = split i0 outer 2 }\nreturn a",
+       "parseIr: line 1, column 17: 'rf' stands behind i1, which a split or merge makes. Leave it "
+       "out: it follows from 'logical'."},
       {"return }",
        "parseIr: line 1, column 8: found '}', expected a number, a size such as a.0, or an "
        "expression in parentheses."},

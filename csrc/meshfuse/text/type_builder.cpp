@@ -226,6 +226,11 @@ void TypeBuilder::result(const AxisText& written, int32_t index, bool definition
                                            " is not of the kind that the transform gives. Use "
                                            "the letter of the axis that is transformed");
   }
+  if (written.rfactor) {
+    TokenReader::fault(written.ref.at, "'rf' stands behind " + written.ref.at.text +
+                                           ", which a split or merge makes. Leave it out: it "
+                                           "follows from 'logical'");
+  }
   if (freed) domain_.setRFactor(index, type, false);
   introduce(written, index);
 }
