@@ -204,7 +204,7 @@ std::vector<int64_t> globalPositions(const TensorView* tv, std::span<const int64
     if (i != axis) part = part.narrow(i, 0, 1);
   }
   part = part.contiguous();
-  const auto* first = part.const_data_ptr<int64_t>();
+  const auto* first = static_cast<const int64_t*>(part.const_data_ptr());
   return {first, first + part.numel()};
 }
 

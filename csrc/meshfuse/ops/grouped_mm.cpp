@@ -113,8 +113,8 @@ struct GroupedMmOp final : OpDef {
                                           Ragged ragged, int64_t whole) {
     const TensorView* tv = call.tensor(kOffsets);
     const at::Tensor host = offsets.to(at::kCPU, at::kLong).contiguous();
-    const std::vector<int64_t> ends(host.const_data_ptr<int64_t>(),
-                                    host.const_data_ptr<int64_t>() + host.numel());
+    const auto* first = static_cast<const int64_t*>(host.const_data_ptr());
+    const std::vector<int64_t> ends(first, first + host.numel());
     int64_t before = 0;
     for (const int64_t end : ends) {
       MESHFUSE_CHECK(end >= before, "grouped_mm: offsets ", at(tv), " hold ", end, " after ",

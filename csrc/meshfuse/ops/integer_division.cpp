@@ -49,7 +49,8 @@ void checkDivisor(const OpCall& call, const Tensor& dividend, const Tensor& divi
          "floating point type.");
   }
   const Tensor place = at::nonzero(zero);
-  const c10::IntArrayRef first(place.const_data_ptr<int64_t>(), static_cast<size_t>(divisor.dim()));
+  const c10::IntArrayRef first(static_cast<const int64_t*>(place.const_data_ptr()),
+                               static_cast<size_t>(divisor.dim()));
   fail(call.op().name(), ": ", at(call.tensor(1)), " is 0 at ", first,
        " of this device's part, and ", dividendText(call),
        " are integers, which have no quotient by 0. Give divisors that are not 0, or cast to a "
