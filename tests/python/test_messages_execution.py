@@ -69,15 +69,32 @@ def half_of_an_undivided_sum():
     return fd, [torch.ones(8, 6)]
 
 
+def reduced_half_on_the_mesh():
+    """The half that the devices are to divide is the one that each reduces; the operand is whole."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([2, 4])
+        out = fd.ops.min(x)
+        fd.add_output(out)
+        out.set_device_mesh(PAIR)
+        out.outer_split(1, 2)
+        out.rfactor([1]).axis(1).parallelize(X)
+    return fd, [torch.ones(2, 4)]
+
+
+PIECE = (
+    "is a piece of a reduction (rfactor), and its operands are divided in another way. Shard its "
+    "operands as it is."
+)
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
         (bias_with_device_axes,
          "linear: the products of T0 are divided over devices, and bias T2 has device axes, so "
          "that it cannot be added behind. Shard K elsewhere, or add the bias to the result."),
-        (half_of_an_undivided_sum,
-         "sum: T2 is a piece of a reduction (rfactor), and its operands are divided in another "
-         "way. Shard its operands as it is."),
+        (half_of_an_undivided_sum, "sum: T2 " + PIECE),
+        (reduced_half_on_the_mesh, "min: T2 " + PIECE),
     ],
 )  # fmt: skip
 def test_division_that_cannot_be(program, message):

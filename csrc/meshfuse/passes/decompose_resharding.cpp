@@ -95,17 +95,25 @@ class Decomposer {
 
   // ---- results
 
+  /// The axes of a piece of a reduction cannot be made anew: what it keeps would be lost.
+  static void refusePiece(const Expr* expr, const TensorView* tv) {
+    MESHFUSE_CHECK(!tv->domain().hasRoot(), expr->op().name(), ": ", at(tv),
+                   " is a piece of a reduction (rfactor), and its operands are divided in another "
+                   "way. Shard its operands as it is.");
+  }
+
   /// Makes result `i` what the alignment gives; the declared tensor becomes a `set` of it.
   void alignResult(Expr* expr, size_t i, const Alignment& alignment) {
     TensorView* before = expr->output(i);
     const MeshState natural = stateUnder(expr, expr->inputs().size() + i, alignment);
     if (stateOf(before) == natural || sendsPartials(before, alignment)) {
-      if (asksOtherwise(expr, alignment)) rebuild(before, true);
+      if (asksOtherwise(expr, alignment)) {
+        refusePiece(expr, before);
+        rebuild(before, true);
+      }
       return;
     }
-    MESHFUSE_CHECK(!before->domain().hasRoot(), expr->op().name(), ": ", at(before),
-                   " is a piece of a reduction (rfactor), and its operands are divided in another "
-                   "way. Shard its operands as it is.");
+    refusePiece(expr, before);
     TensorView* now = fusion_.newTensor(before->dtype());
     now->setLoc(before->loc());
     copyAxes(before->getLogicalDomain(), now, true);
