@@ -98,8 +98,14 @@ void scheduleProgram(const uint8_t* data, size_t size) {
     inputs.push_back(
         values(std::get<TensorView*>(input), open, static_cast<int64_t>(inputs.size())));
   }
-  const auto want = runAlone(parseIr(alone), inputs);
-  const auto found = runOnMesh(fusion, devices, inputs);
+  std::optional<Tensors> want, found;
+  try {
+    want = runAlone(parseIr(alone), inputs);
+    found = runOnMesh(fusion, devices, inputs);
+  } catch (const std::exception& error) {
+    MESHFUSE_ASSERT(false, error.what(), " On ", devices, " devices (open sizes: ", open, "):\n",
+                    text);
+  }
   if (!want || !found) return;
   for (size_t k = 0; k < want->size(); ++k) {
     MESHFUSE_ASSERT(at::equal((*want)[k], (*found)[k]), "output ", k, " on ", devices,
