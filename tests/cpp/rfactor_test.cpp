@@ -107,6 +107,15 @@ TEST_F(RFactorTest, StrideOrderIsReplayed) {
   expectValid();
 }
 
+TEST_F(RFactorTest, AllocationOfAPieceThatIsSplitFurther) {
+  TensorView* out = splitProduct();
+  out->setAllocationAsLoop();  // of r2 and r4
+  out->outerSplit(-1, 2);
+  TensorView* local = out->rfactor({-1});
+  EXPECT_EQ(allocationText(local), "[i4, i6, i2, i2, r2]");
+  expectValid();
+}
+
 TEST_F(RFactorTest, InnerHalfMayRemain) {
   TensorView* out = splitProduct();
   TensorView* local = out->rfactor({-2});

@@ -216,9 +216,35 @@ void TensorDomain::rfactor(const AxisList& kept) {
     }
     return out;
   };
+  // An allocation axis may be a piece already, split further since.
+  const auto leavesOf = [&](int32_t i) {
+    std::vector<bool> of(ids_.size(), false);
+    of[static_cast<size_t>(i)] = true;
+    for (const Transform& t : transforms_) {
+      const bool second = t.kind == Transform::Merge && of[static_cast<size_t>(t.in[1])];
+      if (!of[static_cast<size_t>(t.in[0])] && !second) continue;
+      of[static_cast<size_t>(t.out[0])] = true;
+      if (t.kind == Transform::Split) of[static_cast<size_t>(t.out[1])] = true;
+    }
+    return of;
+  };
   const AxisList root = logical_;
   logical_ = pieces(root);
-  if (allocation_is_set_) allocation_ = pieces(allocation_);
+  if (allocation_is_set_) {
+    AxisList allocation;
+    for (const int32_t i : allocation_) {
+      if (!isReplaced(originOf(i))) {
+        allocation.push_back(i);
+        continue;
+      }
+      const std::vector<bool> of = leavesOf(i);
+      for (const int32_t l : loop_) {
+        const bool taken = std::ranges::find(allocation, l) != allocation.end();
+        if (of[static_cast<size_t>(l)] && !taken) allocation.push_back(l);
+      }
+    }
+    allocation_ = std::move(allocation);
+  }
   for (const int32_t i : logical_) {
     if (isReplaced(originOf(i))) id(i)->rfactor_ = true;
   }
