@@ -88,11 +88,6 @@ void scheduleProgram(const uint8_t* data, size_t size) {
   const int64_t devices = randomSchedule(*fusion, choices);
 
   const std::string text = irText(*fusion);
-  if (!fusion->uneven) {  // the text form does not have it
-    const auto again = parseIr(text);
-    MESHFUSE_ASSERT(irText(*again) == text, "the printed text is another program: ", text);
-  }
-
   Tensors inputs;
   for (const Val& input : fusion->inputs()) {
     inputs.push_back(
@@ -100,6 +95,10 @@ void scheduleProgram(const uint8_t* data, size_t size) {
   }
   std::optional<Tensors> want, found;
   try {
+    if (!fusion->uneven) {  // the text form does not have it
+      const auto again = parseIr(text);
+      MESHFUSE_ASSERT(irText(*again) == text, "The text is read as another program.");
+    }
     want = runAlone(parseIr(alone), inputs);
     found = runOnMesh(fusion, devices, inputs);
   } catch (const std::exception& error) {
