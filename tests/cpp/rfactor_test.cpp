@@ -107,6 +107,16 @@ TEST_F(RFactorTest, StrideOrderIsReplayed) {
   expectValid();
 }
 
+TEST_F(RFactorTest, UnevenHalfOnTheMesh) {
+  TensorView* out = max(input({6, 2}), {0, 1});
+  output(out);
+  out->setDeviceMesh(DeviceMesh::createForNumDevices(3));
+  out->outerSplit(1, 3)->parallelize(1, kX);
+  expectError([&] { out->rfactor({0, 2}); },
+              "axis 1 of T2 of size 2 is not divisible by 3, and a piece of it is on mesh_x.");
+  EXPECT_EQ(loopText(out), "[r6, rX3, r1]");
+}
+
 TEST_F(RFactorTest, AllocationOfAPieceThatIsSplitFurther) {
   TensorView* out = splitProduct();
   out->setAllocationAsLoop();  // of r2 and r4

@@ -30,6 +30,12 @@ void verifyLists(const TensorView* tv) {
   }
 }
 
+/// Of a logical axis, or of a root axis that an rfactor has cut.
+int64_t positionOf(const TensorDomain& domain, int32_t axis) {
+  const int64_t position = domain.logicalPosition(axis);
+  return position >= 0 ? position : std::ranges::find(domain.root(), axis) - domain.root().begin();
+}
+
 void verifyDivisible(const TensorView* tv, const IterDomain* device) {
   if (tv->fusion()->uneven) return;  // what is possible then depends on the sizes
   const ScalarPool& pool = tv->fusion()->scalars();
@@ -48,7 +54,7 @@ void verifyDivisible(const TensorView* tv, const IterDomain* device) {
     const auto factor = pool.constInt(t->factor);
     if (!extent || !factor || domain.id(t->in[0])->isBroadcast()) continue;
     MESHFUSE_CHECK(*extent % *factor == 0, "parallelize: axis ",
-                   AtAxis{domain.logicalPosition(t->in[0])}, " of ", at(tv), " of size ", *extent,
+                   AtAxis{positionOf(domain, t->in[0])}, " of ", at(tv), " of size ", *extent,
                    " is not divisible by ", *factor, ", and a piece of it is on ",
                    device->getParallelType(), ". Choose a factor that divides ", *extent,
                    ", or pad the tensor first.");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // rfactor: one reduction becomes a partial result and a reduction over the axes kept in it.
 #include <meshfuse/base/error.h>
+#include <meshfuse/ir/verifier.h>
 #include <meshfuse/ops/op_def.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace meshfuse {
 namespace {
@@ -104,7 +106,7 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
   local->loc_ = loc_;
   local->annotation_loc_ = annotation_loc_;
 
-  domain_ = TensorDomain();
+  TensorDomain before = std::exchange(domain_, TensorDomain());
   fillFinal(*fusion_, this, partial, kept);
   // A mesh axis that a kept axis is on cannot divide another axis of the partial result as well.
   for (const int32_t k : kept) {
@@ -115,6 +117,14 @@ TensorView* TensorView::rfactor(const std::vector<int64_t>& axes) {
         partial.parallelize(i, ParallelType::Serial);
       }
     }
+  }
+
+  // Reductions may be cut unevenly; what is kept of them is no reduction any more.
+  try {
+    verify(local);
+  } catch (...) {
+    domain_ = std::move(before);
+    throw;
   }
 
   std::vector<int64_t> positions;
