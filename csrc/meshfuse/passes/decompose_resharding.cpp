@@ -166,13 +166,18 @@ class Decomposer {
     });
   }
 
-  /// Gives a tensor without axes logical axes like `axes`.
+  /// Gives a tensor without axes logical axes like `axes`; without the reductions it is the result
+  /// of another operation, which keeps no axis of a reduction.
   void copyAxes(const IdList& axes, TensorView* tv, bool keep_reductions) {
+    TensorDomain& domain = tv->domain();
     AxisList logical;
     for (const IterDomain* id : axes) {
       if (id->isReduction() && !keep_reductions) continue;
       logical.push_back(
-          tv->domain().newId(fusion_, tv, id->extent(), id->iterType(), id->expandedExtent()));
+          domain.newId(fusion_, tv, id->extent(), id->iterType(), id->expandedExtent()));
+      if (keep_reductions && id->isRFactorProduct()) {
+        domain.setRFactor(logical.back(), id->iterType(), true);
+      }
     }
     tv->domain().setLogical(std::move(logical));
   }
