@@ -10,6 +10,11 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+std::string wrongDevices(const py::object& devices) {
+  return "DeviceMesh: expected a sequence of ints or a tensor of ints, but got " +
+         py::repr(devices).cast<std::string>();
+}
+
 /// From a tensor, another array or nested lists of ids; its shape is the mesh's.
 DeviceMesh fromArray(const py::object& devices, const Names& names) {
   try {
@@ -19,11 +24,11 @@ DeviceMesh fromArray(const py::object& devices, const Names& names) {
     return DeviceMesh(ids, array.attr("shape").cast<std::vector<int64_t>>(), names);
   } catch (const py::cast_error&) {  // not ints
   } catch (const py::error_already_set& e) {
-    // Else not an array, or lists that torch makes none of.
-    if (!e.matches(PyExc_AttributeError) && !e.matches(PyExc_ValueError)) throw;
+    // Lists of strings or of several lengths, of which torch makes no tensor.
+    if (e.matches(PyExc_ValueError)) fail(wrongDevices(devices), ". Give lists of equal lengths.");
+    if (!e.matches(PyExc_AttributeError)) throw;  // else not an array
   }
-  throw py::type_error("DeviceMesh: expected a sequence of ints or a tensor of ints, but got " +
-                       py::repr(devices).cast<std::string>());
+  throw py::type_error(wrongDevices(devices));
 }
 
 /// True stands for no device.
@@ -31,8 +36,7 @@ void refuseBools(const py::object& devices) {
   if (!PyList_Check(devices.ptr()) && !PyTuple_Check(devices.ptr())) return;
   for (const py::handle item : devices) {
     if (!PyBool_Check(item.ptr())) continue;
-    throw py::type_error("DeviceMesh: expected a sequence of ints or a tensor of ints, but got " +
-                         py::repr(devices).cast<std::string>());
+    throw py::type_error(wrongDevices(devices));
   }
 }
 

@@ -61,7 +61,7 @@ def test_wrong_meshes(make, message):
 
 
 def test_ragged_mesh():
-    with pytest.raises(ValueError, match="length 2"):
+    with pytest.raises(meshfuse.Error, match=r"\[2\]\]. Give lists of equal lengths"):
         DeviceMesh([[0, 1], [2]])
 
 
