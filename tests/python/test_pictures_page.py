@@ -269,7 +269,13 @@ def shown(page: str, folder) -> dict:
     path.write_text(page.replace("</body>", PROBE + "</body>"), encoding="utf-8")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,1600"]
     command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--dump-dom"]
-    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [*command, path.as_uri()],
+        env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     return json.loads(html.unescape(re.search(r'data-report="([^"]*)"', done.stdout)[1]))
 
