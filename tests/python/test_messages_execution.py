@@ -70,7 +70,7 @@ def half_of_an_undivided_sum():
 
 
 def reduced_half_on_the_mesh():
-    """The half that the devices are to divide is the one that each reduces; the operand is whole."""
+    """The devices are to divide the half that each reduces; the operand is whole."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([2, 4])
         out = fd.ops.min(x)
