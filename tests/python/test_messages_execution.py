@@ -103,6 +103,23 @@ def test_division_that_cannot_be(program, message):
         mesh.run(fd, inputs)
 
 
+def test_whole_axis_of_another_size():
+    """The devices have one element each; the others would be lost."""
+    with FusionDefinition() as fd:
+        out = fd.ops.relu(fd.define_tensor([-1]))
+        fd.add_output(out)
+        out.set_device_mesh(PAIR)
+        out.axis(0).parallelize(X)
+    message = (
+        "parallelize: a piece of axis 0 of T0 turns out to have size 3 and is on mesh_x, which "
+        "has 2 devices. Split the axis by 2 first, and parallelize that half."
+    )
+    with meshfuse.simulate(2) as mesh:
+        assert torch.equal(mesh.run(fd, [torch.arange(2.0)])[0], torch.arange(2.0))
+        with pytest.raises(meshfuse.Error, match=re.escape(message)):
+            mesh.run(fd, [torch.arange(3.0)])
+
+
 def test_shard_tensor_of_a_test_without_a_mesh():
     env = MultideviceTest.__new__(MultideviceTest)
     with pytest.raises(TypeError) as caught:

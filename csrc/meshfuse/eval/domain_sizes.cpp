@@ -35,6 +35,7 @@ class SizeWalk {
       const int32_t i = id->index();
       local(i) = id->isDeviceDim() ? std::min<int64_t>(global(i), 1) : global(i);
     }
+    for (const int32_t i : domain_.loop()) checkDevices(i);
     for (const Transform* t : uneven_) {
       const ParallelType p = domain_.id(t->out[0])->getParallelType();
       const auto index = device_ < 0 ? 0 : tv_->getDeviceMesh().indexOn(device_, p).value_or(0);
@@ -48,6 +49,20 @@ class SizeWalk {
   int64_t& global(int32_t i) { return sizes_.global[static_cast<size_t>(i)]; }
   int64_t& local(int32_t i) { return sizes_.local[static_cast<size_t>(i)]; }
   bool leads(int32_t i) const { return leads_[static_cast<size_t>(i)]; }
+
+  /// An axis that is on the mesh as a whole has one element per device.
+  void checkDevices(int32_t i) {
+    const IterDomain* id = domain_.id(i);
+    if (!id->isDeviceDim() || id->isReduction() || id->isBroadcast() || !tv_->hasDeviceMesh())
+      return;
+    const ParallelType p = id->getParallelType();
+    const int64_t devices = tv_->getDeviceMesh().size(p);
+    MESHFUSE_CHECK(global(i) < 0 || global(i) == devices, "parallelize: a piece of axis ",
+                   AtAxis{domain_.logicalPosition(i)}, " of ", at(tv_), " turns out to have size ",
+                   global(i), " and is on ", p, ", which has ", devices,
+                   " devices. Split the axis by ", devices, " first, and parallelize that half.",
+                   inheritedText());
+  }
 
   /// What to say of a tensor that is divided because those beside it are, not by annotation.
   std::string inheritedText() const {
