@@ -238,7 +238,7 @@ std::vector<std::vector<int64_t>> elementsOf(const TensorView* tv, std::span<con
     part = toLogical(devicePart(part, tv, device), tv, shape.vec());
   }
   part = part.contiguous();
-  const auto* first = part.const_data_ptr<int64_t>();
+  const auto* first = static_cast<const int64_t*>(part.const_data_ptr());
   found.emplace_back(first, first + part.numel());
   return found;
 }

@@ -5,6 +5,7 @@
 #include <meshfuse/exec/communicate.h>
 #include <meshfuse/exec/executor.h>
 #include <meshfuse/exec/profile.h>
+#include <meshfuse/exec/written_inputs.h>
 #include <meshfuse/ops/torch_types.h>
 
 #include <algorithm>
@@ -134,7 +135,8 @@ class DeviceRun {
         continue;
       }
       const at::Tensor& result = slot(o.slot);
-      at::Tensor value = o.copy ? copyTo(result, o.layout, result.scalar_type()) : result;
+      const bool copy = o.copy || sharesWritten(result);
+      at::Tensor value = copy ? copyTo(result, o.layout, result.scalar_type()) : result;
       if (o.alias_input >= 0) {
         into_inputs_.emplace_back(o.alias_input, std::move(value));
       } else {
@@ -156,6 +158,13 @@ class DeviceRun {
 
  private:
   at::Tensor& slot(Slot s) { return slots_[static_cast<size_t>(s)]; }
+
+  /// Whether an input that takes a result has memory of `t`, by another name than the plan knows.
+  bool sharesWritten(const at::Tensor& t) const {
+    return std::ranges::any_of(plan_.overwritten, [&](int32_t i) {
+      return shareElements(std::get<at::Tensor>(inputs_[static_cast<size_t>(i)]), t);
+    });
+  }
 
   at::TensorOptions optionsOf(DataType type) const {
     at::TensorOptions options = at::dtype(toScalarType(type));

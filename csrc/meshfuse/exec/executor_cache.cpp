@@ -3,6 +3,7 @@
 #include <meshfuse/exec/agreement.h>
 #include <meshfuse/exec/executor.h>
 #include <meshfuse/exec/profile.h>
+#include <meshfuse/exec/written_inputs.h>
 #include <meshfuse/plan/dump.h>
 #include <meshfuse/plan/user_names.h>
 
@@ -172,7 +173,9 @@ std::vector<std::shared_ptr<const Plan>> FusionExecutorCache::plansPerDevice(
 
 std::shared_ptr<const Plan> FusionExecutorCache::planOrRefuse(std::span<const InputValue> inputs,
                                                               Communicator& comm) {
-  if (auto plan = knownPlan(inputs, teamOf(comm))) return plan;
+  auto plan = knownPlan(inputs, teamOf(comm));
+  if (plan != nullptr && plan->overwritten.empty()) [[likely]]
+    return plan;
   const auto orRefuse = [&](auto make) {
     try {
       return make();
@@ -181,6 +184,13 @@ std::shared_ptr<const Plan> FusionExecutorCache::planOrRefuse(std::span<const In
       throw;
     }
   };
+  const auto checked = [&](std::shared_ptr<const Plan> p) {
+    return orRefuse([&] {
+      checkWrittenInputs(*p, inputs, comm.deviceId());
+      return std::move(p);
+    });
+  };
+  if (plan != nullptr) return checked(std::move(plan));
   std::shared_ptr<const ProgramAgreement> program;
   std::vector<int64_t> told = orRefuse([&] {
     const std::lock_guard lock(mutex_);
@@ -189,7 +199,7 @@ std::shared_ptr<const Plan> FusionExecutorCache::planOrRefuse(std::span<const In
     return tells ? sizesLocked(inputs, comm) : std::vector<int64_t>();
   });
   if (!told.empty()) tellSizes(comm, *program, told, [&] { return describe(inputs, comm); });
-  return orRefuse([&] { return planFor(inputs, comm, told); });
+  return checked(orRefuse([&] { return planFor(inputs, comm, told); }));
 }
 
 std::vector<int64_t> FusionExecutorCache::sizesLocked(std::span<const InputValue> inputs,
@@ -239,6 +249,9 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
   if (plans[0]->has_dynamic_scalars || !by_value_.empty()) checkScalars(inputs, devices);
   std::vector<const Plan*> list;
   for (const auto& plan : plans) list.push_back(plan.get());
+  for (size_t r = 0; r < devices.size(); ++r) {
+    checkWrittenInputs(*plans[plans.size() == 1 ? 0 : r], inputs[r], devices[r]);
+  }
   probe.planned();
   auto outputs = Executor::run(list, comm, inputs, stats_);
   probe.finish(outputs);

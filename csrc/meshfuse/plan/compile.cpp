@@ -473,6 +473,7 @@ class PlanBuilder {
     if (into_input) {
       checkAlias(tv, output.alias);
       out.alias_input = inputOf(output.alias);
+      plan_->overwritten.push_back(out.alias_input);
     }
     if (tv->hasDeviceMesh() && !allHold(tv->getDeviceMesh())) {
       plan_->every_device_runs = false;

@@ -93,6 +93,7 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Slot> inputs;  // per fusion input; -1 for scalars
   std::vector<PlanOutput> outputs;
+  std::vector<int32_t> overwritten;  // positions of the inputs whose memory takes a result
   Slot num_slots = 0;
   bool has_dynamic_scalars = false;
   std::optional<PlanAgreement> agreement;  // with a single local device that communicates

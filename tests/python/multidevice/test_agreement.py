@@ -142,7 +142,7 @@ def test_scalars_that_differ(multidevice_test):
     with FusionDefinition() as fd:
         x, factor = fd.define_tensor([RANKS, 3]), fd.define_scalar(None, DataType.Double)
         fd.add_output(fd.ops.sum(fd.ops.mul(x, factor), [0]))
-        place(DeviceMesh(range(RANKS)), x)
+        place(DeviceMesh(range(RANKS)), x, y, z)
         shard(x, 0, RANKS)
     x = torch.ones(1, 3)
     for factor in (2.0, 0.5, 2):
@@ -160,7 +160,7 @@ def test_scalars_that_differ_in_a_size(multidevice_test):
         x, k = fd.define_tensor([RANKS, -1]), fd.define_scalar(None, DataType.Int)
         window = fd.ops.slice(x, [0, k], [RANKS, fd.ops.add(k, 2)])
         fd.add_output(fd.ops.sum(window, [0]))
-        place(DeviceMesh(range(RANKS)), x)
+        place(DeviceMesh(range(RANKS)), x, y, z)
         shard(x, 0, RANKS)
     x = torch.arange(6.0).reshape(1, 6)
     for k in (0, 3, 1):
@@ -299,3 +299,30 @@ def test_any_order_of_faults(multidevice_test):
         else:
             refused(meshfuse.Error, fds[1].execute, [ramp(4, 2), ramp(5, 3)])
     multidevice_test.communicator.barrier()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_results_into_shared_memory_on_one_rank(multidevice_test, compiled):
+    """The other ranks hear of it instead of waiting, and write nothing."""
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([2 * RANKS]), fd.define_tensor([2])
+        fd.add_output(fd.ops.mul(y, fd.ops.sum(x, [0])), alias_input=y)
+        z = fd.define_tensor([2])
+        fd.add_output(fd.ops.add(z, 1.0), alias_input=z)
+        place(DeviceMesh(range(RANKS)), x, y, z)
+        shard(x, 0, RANKS)
+    part = torch.ones(2)
+    if compiled:
+        fd.execute([part, torch.ones(2), torch.ones(2)])
+    y, z = torch.ones(2), torch.ones(2)
+    if multidevice_test.rank == 1:
+        error = refused(meshfuse.Error, fd.execute, [part, y, y])
+        assert "inputs 1 (T1) and 2 (" in str(error)
+    else:
+        error = refused(meshfuse.PeerError, fd.execute, [part, y, z])
+        assert "rank 1" in str(error)
+        assert "each take a result, but they share memory" in str(error)
+    assert y.tolist() == z.tolist() == [1, 1]
+    fd.execute([part, y, z])
+    assert y.tolist() == [2.0 * RANKS] * 2
+    assert z.tolist() == [2, 2]
