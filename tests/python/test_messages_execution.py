@@ -14,6 +14,24 @@ from meshfuse import DataType, DeviceMesh, FusionDefinition
 from meshfuse.testing.environments import MultideviceTest
 
 
+@pytest.mark.parametrize(("size", "start", "end"), [(0, 1, 1), (5, 3, 9), (5, 6, 2**31)])
+def test_slice_by_numbers_outside(size, start, end):
+    """Refused where it is written, not when it runs."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([size])
+        message = (
+            f"slice: axis 0 of T0 (size {size}) is to be sliced from {start} to {end}. Give 0 <= "
+            "start <= end <= size, or leave manual_normalization out."
+        )
+        with pytest.raises(meshfuse.Error, match=re.escape(message)):
+            fd.ops.slice(x, [start], [end], manual_normalization=True)
+        fd.add_output(fd.ops.slice(x, [start], [end]))
+        fd.add_output(fd.ops.slice(x, [size], [2**31], manual_normalization=True))
+    clipped, rest = fd.execute([torch.arange(float(size))])
+    assert clipped.tolist() == list(range(size))[start:end]
+    assert rest.shape == (0,)
+
+
 @pytest.mark.parametrize(
     ("manual", "start", "end", "message"),
     [

@@ -28,7 +28,8 @@ struct Extent {
 at::Tensor addresses(const at::Tensor& t, const char* base) {
   at::Tensor all = at::scalar_tensor(Extent(t).begin - base, at::kLong);
   for (int64_t axis = 0; axis < t.dim(); ++axis) {
-    all = all.unsqueeze(-1) + at::arange(t.size(axis), at::kLong) * t.stride(axis) * t.element_size();
+    all =
+        all.unsqueeze(-1) + at::arange(t.size(axis), at::kLong) * t.stride(axis) * t.element_size();
   }
   return all.reshape(-1);
 }
@@ -60,14 +61,16 @@ void checkWrittenInputs(const Plan& plan, std::span<const InputValue> inputs, in
     const int32_t i = plan.overwritten[k];
     if (!held(i)) continue;
     MESHFUSE_CHECK(!tensor(i).is_inference() || c10::InferenceMode::is_enabled(), "execute: input ",
-                   i, " (", at(view(i)), ") takes a result but was made in inference mode, where "
+                   i, " (", at(view(i)),
+                   ") takes a result but was made in inference mode, where "
                    "torch forbids to write into it now. Call execute in torch.inference_mode(), or "
                    "pass a clone.");
     for (size_t m = 0; m < k; ++m) {
       const int32_t j = plan.overwritten[m];
       if (!held(j)) continue;
       MESHFUSE_CHECK(!shareElements(tensor(j), tensor(i)), "execute: inputs ", j, " (", at(view(j)),
-                     ") and ", i, " (", at(view(i)), ") each take a result, but they share memory, "
+                     ") and ", i, " (", at(view(i)),
+                     ") each take a result, but they share memory, "
                      "so that one of the results would be lost. Pass tensors with memory of their "
                      "own: clone one of them.");
     }

@@ -25,6 +25,13 @@ const std::vector<Scalar>& scalars(const OpCall& call, size_t param) {
   return std::get<std::vector<Scalar>>(call.args()[param]);
 }
 
+[[noreturn]] void throwOutside(const OpCall& call, int64_t axis, int64_t size, int64_t start,
+                               int64_t end) {
+  throw Error(concat("slice: axis ", AtAxis{axis}, " of ", at(call.tensor(0)), " (size ", size,
+                     ") is to be sliced from ", start, " to ", end, ". Give 0 <= start <= end",
+                     call.flag(kManual) ? " <= size, or leave manual_normalization out." : "."));
+}
+
 /// The range of `axis`, clipped to its extent unless the caller has done so.
 Range rangeOf(const OpCall& call, size_t axis, Scalar extent) {
   ScalarPool& pool = call.fusion().scalars();
@@ -41,7 +48,11 @@ Range rangeOf(const OpCall& call, size_t axis, Scalar extent) {
                  "start_indices. Axis ",
                  AtAxis{index}, " of ", at(call.tensor(0)), " is to start at ", first.value_or(0),
                  " and to end at ", last.value_or(0), ".");
-  if (last && (*last >= kToTheEnd || (size && *last >= *size))) range.end = extent;
+  if (call.flag(kManual) && first && size && last) {
+    const bool inside = *first <= *size && (*last <= *size || *last >= kToTheEnd);
+    if (!inside) throwOutside(call, index, *size, *first, *last);
+  }
+  if (last && *last >= size.value_or(kToTheEnd)) range.end = extent;
   range.whole = first == 0 && range.end == extent;
   if (range.whole || call.flag(kManual)) return range;
   range.start = pool.binary(ScalarOp::Min, range.start, extent);
@@ -96,12 +107,12 @@ struct SliceOp final : OpDef {
       if (rangeOf(call, i, axes[i]->getMaybeExpandedExtent()).whole) continue;
       const auto axis = static_cast<int64_t>(i);
       const int64_t size = out.size(axis), start = call.integers(kStart)[i];
-      const int64_t end = call.integers(kEnd)[i];
-      const bool inside = start >= 0 && start <= end && (!call.flag(kManual) || end <= size);
-      MESHFUSE_CHECK(inside, "slice: axis ", AtAxis{axis}, " of ", at(call.tensor(0)), " (size ",
-                     size, ") is to be sliced from ", start, " to ", end,
-                     ". Give 0 <= start <= end",
-                     call.flag(kManual) ? " <= size, or leave manual_normalization out." : ".");
+      const int64_t given = call.integers(kEnd)[i];
+      const int64_t end = given >= kToTheEnd ? std::min(given, size) : given;
+      const bool manual = call.flag(kManual);
+      const bool inside =
+          start >= 0 && start <= given && (!manual || (start <= end && end <= size));
+      if (!inside) throwOutside(call, axis, size, start, given);
       const int64_t first = std::min(start, size);
       out = out.narrow(axis, first, std::min(end, size) - first);
     }

@@ -32,9 +32,7 @@ class Holdings {
         box.push_back({0});
         continue;
       }
-      Indices all = indices(logical[i], shape_[i], device);
-      std::erase_if(all, [&](int64_t index) { return index >= shape_[i]; });  // uneven: no more
-      box.push_back(std::move(all));
+      box.push_back(indices(logical[i], shape_[i], device));
     }
     return box;
   }
@@ -73,7 +71,9 @@ class Holdings {
     Indices all;
     const Indices inside = indices(it->out[1], inner, device);
     for (const int64_t o : indices(it->out[0], outer, device)) {
-      for (const int64_t i : inside) all.push_back(o * inner + i);
+      for (const int64_t i : inside) {
+        if (o * inner + i < extent) all.push_back(o * inner + i);  // uneven splits say more
+      }
     }
     return all;
   }
