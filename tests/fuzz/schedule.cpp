@@ -11,6 +11,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/equal.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "random_program.h"
@@ -40,6 +41,17 @@ std::optional<Tensors> runAlone(const std::shared_ptr<Fusion>& fusion, const Ten
   } catch (const UnsupportedError&) {
   }
   return std::nullopt;
+}
+
+/// Whether no value on the way is so large that the order of additions shows in its last bits.
+bool isExact(const std::shared_ptr<Fusion>& fusion, const Tensors& inputs) {
+  for (TensorView& tv : fusion->tensors()) {
+    if (!tv.isFusionOutput()) fusion->addOutput(&tv);
+  }
+  const auto all = runAlone(fusion, inputs);
+  return all && std::ranges::all_of(*all, [](const at::Tensor& t) {
+           return t.numel() == 0 || t.to(at::kDouble).abs().max().item<double>() < 0x1p48;
+         });
 }
 
 /// The part of an input in the strides that the program declares for it.
@@ -107,7 +119,8 @@ void scheduleProgram(const uint8_t* data, size_t size) {
   }
   if (!want || !found) return;
   for (size_t k = 0; k < want->size(); ++k) {
-    MESHFUSE_ASSERT(at::equal((*want)[k], (*found)[k]), "output ", k, " on ", devices,
+    const bool same = at::equal((*want)[k], (*found)[k]);
+    MESHFUSE_ASSERT(same || !isExact(parseIr(alone), inputs), "output ", k, " on ", devices,
                     " devices differs from that of the program alone (open sizes: ", open, "):\n",
                     text, "\n", (*found)[k], "\ninstead of\n", (*want)[k]);
   }

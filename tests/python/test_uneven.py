@@ -72,6 +72,20 @@ def test_two_mesh_axes_and_two_meshes():
             assert torch.equal(sim.local(device=device), want)
 
 
+def test_chunks_of_chunks_are_refused():
+    """A chunk that is shorter than the others has no equal pieces for a second mesh axis."""
+    with FusionDefinition(uneven=True) as fd:
+        x = fd.define_tensor([3])
+        y = fd.ops.add(x, x)
+        fd.add_output(y)
+        place(DeviceMesh(torch.arange(4).reshape(2, 2)), x, y)
+        shard(y, 0, 2, meshfuse.ParallelType.mesh_y)
+        shard(y, 1, 2, meshfuse.ParallelType.mesh_x)
+    message = "size 3 is not divisible by 2.*uneven=True is for axes that one outer split divides"
+    with meshfuse.simulate(4) as sim, pytest.raises(meshfuse.Error, match=message):
+        sim.run(fd, [torch.ones(3)])
+
+
 def test_sizes_must_be_declared():
     with meshfuse.simulate(2) as sim:
         with pytest.raises(meshfuse.Error, match=r"axis 0 of T0 .*uneven.*declare the size"):

@@ -187,7 +187,9 @@ Chunk chunkOf(int64_t extent, int64_t devices, int64_t index) {
 bool isUnevenCut(const TensorView* tv, const Transform& split, int64_t extent, int64_t factor) {
   const TensorDomain& domain = tv->domain();
   return tv->fusion()->uneven && extent % factor != 0 && domain.id(split.out[0])->isDeviceDim() &&
-         !split.inner && std::ranges::find(domain.logical(), split.in[0]) != domain.logical().end();
+         !split.inner &&
+         std::ranges::find(domain.logical(), split.in[0]) != domain.logical().end() &&
+         !leadsToDevice(domain)[static_cast<size_t>(split.out[1])];  // else chunks of chunks
 }
 
 }  // namespace meshfuse
