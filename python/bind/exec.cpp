@@ -214,7 +214,11 @@ void bindExecutor(py::module_& module) {
            "Tells the other ranks that this one gave up an execution before it had begun.")
       .def("fusion", [](const Cache& self) { return self.fusion(); })
       .def("stats", &stats, py::pos_only())
-      .def("compiled_ir", [](Cache& self) { return irText(*self.compiledFusion()); })
+      .def("compiled_ir",
+           [](Cache& self) {
+             const py::gil_scoped_release other_threads_may_run;
+             return irText(*self.compiledFusion());
+           })
       .def(
           "compiled_fusion",
           [](Cache& self) { return std::shared_ptr<Fusion>(self.compiledFusion()->clone()); },

@@ -47,7 +47,10 @@ py::dict explainFusion(
     const std::vector<std::tuple<std::string, std::vector<int64_t>, bool>>& sizes) {
   std::vector<KnownSize> known;
   for (const auto& [name, values, is_shape] : sizes) known.push_back({name, values, is_shape});
-  const ExplanationFacts facts = explain(fusion, known);
+  const ExplanationFacts facts = [&] {
+    const py::gil_scoped_release other_threads_may_run;
+    return explain(fusion, known);
+  }();
   py::list tensors, communications;
   for (const TensorFacts& tensor : facts.tensors) tensors.append(tensorDict(tensor));
   for (const CommunicationFacts& c : facts.communications) {

@@ -10,10 +10,12 @@
 namespace meshfuse::python {
 namespace {
 
-std::shared_ptr<Fusion> parse(const std::string& text) { return parseIr(text); }
+std::shared_ptr<Fusion> parse(const std::string& text, bool uneven) {
+  return parseIr(text, {.file = {}, .uneven = uneven});
+}
 
 std::string runPassOnText(const std::string& text, const std::string& pass) {
-  const auto fusion = parse(text);
+  const std::shared_ptr<Fusion> fusion = parseIr(text);
   runPass(*fusion, pass);
   return irText(*fusion);
 }
@@ -29,7 +31,8 @@ py::list passes() {
 }  // namespace
 
 void bindText(py::module_& module) {
-  module.def("parse_fusion", &parse, py::arg("text"), "The Fusion that the text describes.");
+  module.def("parse_fusion", &parse, py::arg("text"), py::arg("uneven") = false,
+             "The Fusion that the text describes.");
   module.def("run_pass", &runPassOnText, py::arg("text"), py::arg("pass_name"),
              "Parses the text, runs one pass, and returns the text of the result.");
   module.def("registered_passes", &passes, "Name and doc of every pass.");

@@ -20,6 +20,7 @@ from ._C import (
     Scalar,
     TensorView,
     communicator,
+    parse_fusion,
 )
 from .fusion_cache import FusionCache
 from .input_definitions import InputDefinitions
@@ -30,7 +31,6 @@ from .outputs import add_output
 from .profile import FusionProfile, PythonProfiler
 from .repro_on_failure import write_bundle_of_failure
 from .schedule import SchedOperators
-from .uneven_text import read_fusion
 from .unsupported import add_unsupported, unsupported
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -310,7 +310,7 @@ def parse_ir(text: str, *, uneven: bool = False) -> FusionDefinition:
         True
     """
     definition = FusionDefinition(uneven=uneven)
-    definition._lifecycle.adopt(read_fusion(text, uneven))
+    definition._lifecycle.adopt(parse_fusion(text, uneven))
     return definition
 
 

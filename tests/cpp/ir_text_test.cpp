@@ -331,7 +331,8 @@ TEST(IrTextCanonical, FreeLayoutIsMadeCanonical) {
 }
 
 TEST(IrTextCanonical, OriginNamesFileAndLine) {
-  const auto fusion = parseIr("a: f32[i0{4}]\n\nb = relu(a): f32[i0{4}]\nreturn b\n", "model.mf");
+  const auto fusion =
+      parseIr("a: f32[i0{4}]\n\nb = relu(a): f32[i0{4}]\nreturn b\n", {.file = "model.mf"});
   EXPECT_EQ(fusion->describe(fusion->tensor(1)->loc()), "model.mf:3");
   EXPECT_EQ(fusion->describe(fusion->exprs()[0]->loc()), "model.mf:3");
 }

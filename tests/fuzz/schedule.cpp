@@ -107,10 +107,8 @@ void scheduleProgram(const uint8_t* data, size_t size) {
   }
   std::optional<Tensors> want, found;
   try {
-    if (!fusion->uneven) {  // the text form does not have it
-      const auto again = parseIr(text);
-      MESHFUSE_ASSERT(irText(*again) == text, "The text is read as another program.");
-    }
+    const auto again = parseIr(text, {.file = {}, .uneven = fusion->uneven});
+    MESHFUSE_ASSERT(irText(*again) == text, "The text is read as another program.");
     want = runAlone(parseIr(alone), inputs);
     found = runOnMesh(fusion, devices, inputs);
   } catch (const std::exception& error) {

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import meshfuse
 import numpy
 import pytest
 import torch
+
+import meshfuse
 from meshfuse import FusionDefinition
 
 
@@ -105,8 +106,8 @@ def test_inference_tensors():
     with pytest.raises(meshfuse.Error) as caught:
         fd.execute([a, b])
     assert (
-        "execute: input 0 (T0) takes a result but was made in inference mode, where torch forbids to "
-        "write into it now. Call execute in torch.inference_mode(), or pass a clone."
+        "execute: input 0 (T0) takes a result but was made in inference mode, where torch forbids "
+        "to write into it now. Call execute in torch.inference_mode(), or pass a clone."
         in str(caught.value)
     )
     assert a.tolist() == [2, 2, 2]

@@ -159,7 +159,7 @@ void C10dCommunicator::release(bool closed) {
       } else {
         group->shutdown();
       }
-    } catch (const std::exception&) {  // not every backend can
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): not every backend can
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace meshfuse {
 

@@ -201,6 +201,7 @@ void C10dCommunicator::runAllReduce(const CollectiveCall& call, ReduceKind kind)
   const int64_t n = call.team.size(), total = call.in[0].numel();
   const bool is_short = total * static_cast<int64_t>(call.in[0].element_size()) * (n - 1) <= kShort;
   std::vector<std::pair<int64_t, int64_t>> shares;  // when short: all reduce the whole alike
+  shares.reserve(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
     shares.push_back(is_short ? std::pair{int64_t{0}, total} : part(total, n, i));
   reduceParts(call, kind, shares, !is_short);
@@ -212,6 +213,7 @@ void C10dCommunicator::runReduceScatter(const CollectiveCall& call, ReduceKind k
   if (onCuda(call)) return cudaReduceScatter(call, kind);
   const int64_t chunk = call.out[0].numel();
   std::vector<std::pair<int64_t, int64_t>> shares;
+  shares.reserve(static_cast<size_t>(call.team.size()));
   for (int64_t i = 0; i < call.team.size(); ++i) shares.emplace_back(i * chunk, chunk);
   reduceParts(call, kind, shares, false);
 }

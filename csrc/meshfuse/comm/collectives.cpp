@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What collectives have in common on all backends: the checks, and the moves of bytes that they are
 // made of.
+#include <ATen/core/Tensor.h>  // first: std::span looks at it as soon as one is named
+
 #include <meshfuse/base/error.h>
 #include <meshfuse/comm/collective_call.h>
 #include <meshfuse/comm/host_copies.h>
@@ -9,8 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-
-#include <ATen/core/Tensor.h>
 
 namespace meshfuse {
 namespace {
@@ -119,7 +119,7 @@ void checkFit(std::string_view what, LocalTensors out, LocalTensors in, int64_t 
 void checkChunks(std::string_view what, const char* role, LocalTensors tensors, int64_t parts) {
   for (const at::Tensor& t : tensors) {
     const at::IntArrayRef sizes = t.sizes();
-    const auto longer = std::find_if(sizes.begin(), sizes.end(), [](int64_t s) { return s != 1; });
+    const auto longer = std::ranges::find_if(sizes, [](int64_t s) { return s != 1; });
     const int64_t outermost = longer == sizes.end() ? 1 : *longer;
     MESHFUSE_CHECK(outermost % parts == 0 || t.numel() == 0, what, ": ", role, " of size ",
                    shape(t), " cannot be cut into ", parts, " chunks: its outermost axis has ",

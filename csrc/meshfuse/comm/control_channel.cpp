@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <meshfuse/base/error.h>
 #include <meshfuse/comm/control_channel.h>
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 namespace meshfuse {
 
@@ -44,7 +44,7 @@ void ControlChannel::passOn(int about) {
 }
 
 void ControlChannel::send(const Header& header, std::string_view reason) {
-  for (int to = 0; to < static_cast<int>(peers_.size()); ++to)
+  for (int to = 0; std::cmp_less(to, peers_.size()); ++to)
     if (to != rank_) mailbox_->send(to, std::as_bytes(std::span(&header, 1)), shortReason(reason));
   mailbox_->progress();
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 namespace meshfuse {
 
@@ -45,7 +46,7 @@ void ExecutionAgreement::begin(const Team& team, const Proposal& proposal) {
   quitter_ = {};
   statements_.clear();
   different_ = false;
-  std::fill(awaited_.begin(), awaited_.end(), false);
+  awaited_.assign(awaited_.size(), false);
   const std::string enclosure = proposal.enclosure();
   for (const int64_t device : team.devices) {
     const auto member = static_cast<int>(device);
@@ -62,7 +63,7 @@ void ExecutionAgreement::begin(const Team& team, const Proposal& proposal) {
 void ExecutionAgreement::refuse(const Team& team, std::string_view reason) {
   for (const int64_t device : team.devices) {
     const auto member = static_cast<int>(device);
-    if (member == rank_ || device >= static_cast<int64_t>(numbers_.size())) continue;
+    if (member == rank_ || std::cmp_greater_equal(device, numbers_.size())) continue;
     send(member, {.number = ++number(member), .kind = Kind::Refused}, shortReason(reason));
   }
 }
@@ -182,9 +183,8 @@ const ExecutionAgreement::Quitter* ExecutionAgreement::findQuitter(int64_t call)
   for (const int member : members_) {
     for (const Message& message : from(member)) {
       if (message.number != number(member)) continue;
-      const bool quits =
-          message.kind == Kind::Disagreed ||
-          (message.kind == Kind::Abandoned && static_cast<int64_t>(message.word) < call);
+      const bool quits = message.kind == Kind::Disagreed ||
+                         (message.kind == Kind::Abandoned && std::cmp_less(message.word, call));
       if (!quits) continue;
       quitter_ = {member, message.kind == Kind::Disagreed ? "it runs something else than others"
                                                           : message.text};

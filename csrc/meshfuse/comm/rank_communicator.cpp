@@ -258,7 +258,7 @@ void RankCommunicator::reportFailure(std::string_view reason) noexcept {
         self(), std::string(reason),
         concat("rank ", rank_, " (this one) failed before, which closed the group: ", reason));
     control_->announce(ControlChannel::Kind::Failure, completed_, self(), reason);
-  } catch (...) {  // the job is failing anyway; the others will run into their timeout
+  } catch (...) {  // NOLINT(bugprone-empty-catch): others run into their timeout
   }
 }
 
@@ -269,7 +269,7 @@ void RankCommunicator::reportRefusal(std::string_view reason) noexcept {
     if (closed_ || hasLeft()) return;
     ++refusals_;
     control_->announce(ControlChannel::Kind::Refusal, completed_, self(), reason);
-  } catch (...) {  // the others will run into their timeout
+  } catch (...) {  // NOLINT(bugprone-empty-catch): others run into their timeout
   }
 }
 

@@ -2,8 +2,6 @@
 // Agreement of ranks on an execution, before its first collective (execution_agreement.h).
 #include <meshfuse/comm/rank_communicator.h>
 
-#include <algorithm>
-
 namespace meshfuse {
 namespace {
 
@@ -79,7 +77,7 @@ void RankCommunicator::abandonExecution(std::string_view reason) noexcept {
     const std::lock_guard lock(mutex_);
     // Nothing to tell where all know: the group is closed, or the ranks did not agree.
     if (!closed_ && !left_) agreement_->abandon(reason, completed_);
-  } catch (...) {  // the others will run into their timeout
+  } catch (...) {  // NOLINT(bugprone-empty-catch): others run into their timeout
   }
   endExecution();
 }
@@ -90,7 +88,7 @@ void RankCommunicator::refuseExecution(const Team& team, std::string_view reason
     const std::lock_guard lock(mutex_);
     if (closed_ || hasLeft()) return;
     agreement_->refuse(team, reason);
-  } catch (...) {  // the others will run into their timeout
+  } catch (...) {  // NOLINT(bugprone-empty-catch): others run into their timeout
   }
 }
 

@@ -2,8 +2,6 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/comm/reduction.h>
 
-#include <algorithm>
-#include <limits>
 #include <type_traits>
 
 #include <c10/core/ScalarType.h>

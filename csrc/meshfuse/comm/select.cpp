@@ -131,6 +131,7 @@ CommunicatorGuard::CommunicatorGuard(Communicator* communicator) : communicator_
 
 CommunicatorGuard::~CommunicatorGuard() {
   // Generators may end in any order, so not simply the last one.
+  // NOLINTNEXTLINE(modernize-use-ranges): base() is that of a plain reverse iterator
   const auto at = std::find(current.rbegin(), current.rend(), communicator_);
   if (at != current.rend()) current.erase(std::next(at).base());
 }

@@ -2,13 +2,12 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/comm/socket_mesh.h>
 
-#include <netinet/in.h>
+#include <netinet/in.h>  // NOLINT(misc-include-cleaner): IPPROTO_TCP
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -80,7 +79,8 @@ void SocketMesh::adopt(int rank, int socket) {
   peers_.at(static_cast<size_t>(rank)).socket = socket;
   epoll_event event{.events = EPOLLIN, .data = {.fd = rank}};
   MESHFUSE_CHECK(epoll_ctl(events_, EPOLL_CTL_ADD, socket, &event) == 0,
-                 "Communicator: epoll_ctl: ", std::strerror(errno), ". Please report this.");
+                 "Communicator: epoll_ctl: ", std::strerror(errno),
+                 ". Allow this user more watches (sysctl fs.epoll.max_user_watches) or memory.");
 }
 
 void SocketMesh::send(Channel channel, int to, std::span<const std::byte> head,

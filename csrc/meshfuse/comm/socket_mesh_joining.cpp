@@ -2,11 +2,9 @@
 // How ranks connect: each listens, tells where, connects to all ranks below it, and is connected to
 // by those above. A number that only the ranks of the group can know keeps others out.
 #include <meshfuse/base/error.h>
-#include <meshfuse/comm/communicator.h>
 #include <meshfuse/comm/socket_mesh.h>
 #include <meshfuse/comm/waiting.h>
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -18,10 +16,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <utility>
 
 namespace meshfuse {
 namespace {
@@ -148,7 +148,8 @@ struct SocketMesh::Address {
     std::getline(lines, line);
     std::copy_n(line.begin(), std::min(line.size(), address.secret.size()), address.secret.begin());
     std::getline(lines, line);
-    address.port = std::atoi(line.c_str());
+    std::from_chars(line.data(), line.data() + line.size(),
+                    address.port);  // 0: none, no connection
     while (std::getline(lines, line)) address.hosts.push_back(line);
     return address;
   }
@@ -287,7 +288,7 @@ class SocketMesh::Joining {
       const ssize_t n = recv(stranger.get(), &hello, sizeof hello, MSG_DONTWAIT | MSG_PEEK);
       if (n < 0) return errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
       if (n == 0) return true;
-      if (n < static_cast<ssize_t>(sizeof hello)) return false;
+      if (std::cmp_less(n, sizeof hello)) return false;
       recv(stranger.get(), &hello, sizeof hello, MSG_DONTWAIT);
       const bool expected = hello.secret == self_.secret && hello.rank > mesh_.rank_ &&
                             hello.rank < mesh_.size_ &&

@@ -11,14 +11,14 @@
 namespace meshfuse {
 namespace {
 
-const int threads_at_start = at::get_num_threads();
+const int kThreadsAtStart = at::get_num_threads();
 
 bool isChosen() {
   for (const char* variable : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) {
     const char* text = std::getenv(variable);
     if (text != nullptr && *text != '\0') return true;
   }
-  return at::get_num_threads() != threads_at_start;
+  return at::get_num_threads() != kThreadsAtStart;
 }
 
 }  // namespace

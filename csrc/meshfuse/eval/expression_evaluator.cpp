@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
 #include <meshfuse/eval/allocation.h>
-#include <meshfuse/eval/domain_sizes.h>
 #include <meshfuse/eval/expression_evaluator.h>
 #include <meshfuse/ops/torch_types.h>
 #include <meshfuse/schedule/sharding.h>

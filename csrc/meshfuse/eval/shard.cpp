@@ -6,6 +6,7 @@
 #include <meshfuse/schedule/sharding.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -149,12 +150,12 @@ at::Tensor toLogical(NamedTensor part, const TensorView* tv, std::span<const int
   const DomainSizes sizes =
       domainSizes(tv, shape, [tv](Scalar s) { return tv->fusion()->scalars().constInt(s); });
   const std::vector<Transform> path = devicePath(domain);
-  for (auto x = path.rbegin(); x != path.rend(); ++x) {
-    if (!part.has(x->out[0])) continue;
-    if (x->kind == Transform::Split) {
-      part.join(x->out[0], x->out[1], x->in[0]);
+  for (const Transform& x : std::views::reverse(path)) {
+    if (!part.has(x.out[0])) continue;
+    if (x.kind == Transform::Split) {
+      part.join(x.out[0], x.out[1], x.in[0]);
     } else {
-      part.part(x->out[0], x->in[0], x->in[1], sizes.localOf(x->in[0]), sizes.localOf(x->in[1]));
+      part.part(x.out[0], x.in[0], x.in[1], sizes.localOf(x.in[0]), sizes.localOf(x.in[1]));
     }
   }
   std::vector<int64_t> order;

@@ -49,7 +49,7 @@ namespace {
 
 /// Runs `body` between the begin and the end of an execution.
 template <class F>
-auto inExecution(Communicator& comm, const Team& team, const Proposal& proposal, F body) {
+auto inExecution(Communicator& comm, const Team& team, const Proposal& proposal, const F& body) {
   comm.beginExecution(team, proposal);
   try {
     auto result = body();

@@ -343,6 +343,7 @@ void putPart(const at::Tensor& target, const std::vector<AxisPart>& parts,
 
 std::vector<int64_t> sizesOf(const std::vector<AxisPart>& parts) {
   std::vector<int64_t> sizes;
+  sizes.reserve(parts.size());
   for (const AxisPart& part : parts) sizes.push_back(part.length);
   return sizes;
 }

@@ -150,7 +150,7 @@ class DeviceRun {
   /// inputs, and devices may share them, until here.
   void writeInputs() {
     for (const auto& [input, value] : into_inputs_) {
-      const at::Tensor& given = std::get<at::Tensor>(inputs_[static_cast<size_t>(input)]);
+      const auto& given = std::get<at::Tensor>(inputs_[static_cast<size_t>(input)]);
       given.detach().copy_(value);
       given.unsafeGetTensorImpl()->bump_version();  // autograd must notice the change
     }
@@ -199,10 +199,11 @@ namespace {
 /// Values for the parameters that a step has drawn anew at every execution.
 std::vector<int64_t> draw(size_t count) {
   if (count == 0) return {};
-  const at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const at::Generator& generator = at::detail::getDefaultCPUGenerator();
   auto* const source = at::check_generator<at::CPUGeneratorImpl>(generator);
   const std::lock_guard lock(source->mutex_);
   std::vector<int64_t> values;
+  values.reserve(count);
   // 53 bits: enough to tell executions apart, and a number that every program can write down.
   for (size_t i = 0; i < count; ++i) {
     values.push_back(static_cast<int64_t>(source->random64() >> 11));
@@ -273,7 +274,7 @@ class PostedSteps {
   ~PostedSteps() {
     try {
       for (auto& [index, communication] : begun_) communication.wait();
-    } catch (...) {  // this is the second exception: the first one is told
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the first exception is told
     }
   }
 
@@ -390,6 +391,7 @@ std::vector<std::vector<at::Tensor>> Executor::run(std::span<const Plan* const> 
     runs.emplace_back(*plans[plans.size() == 1 ? 0 : i], devices[i], inputs[i], stats);
   }
   std::vector<DeviceRun*> all;
+  all.reserve(runs.size());
   for (DeviceRun& run : runs) all.push_back(&run);
   runSteps(plan, comm, all, values);
   for (DeviceRun& run : runs) outputs.push_back(run.outputs(values));

@@ -28,7 +28,8 @@ void checkRunnable(const Fusion& fusion) {
 }
 
 /// Compiles what the passes made of `user`.
-std::shared_ptr<const Plan> compileFor(const Fusion& user, std::shared_ptr<const Fusion> compiled,
+std::shared_ptr<const Plan> compileFor(const Fusion& user,
+                                       const std::shared_ptr<const Fusion>& compiled,
                                        std::span<const InputValue> inputs, Signature signature,
                                        const PlanTarget& target) {
   try {
@@ -230,11 +231,11 @@ void FusionExecutorCache::refuse(std::string_view reason) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     program = agreementLocked(Communicator::instance());
-  } catch (...) {  // wrong on this rank, and maybe on others
+  } catch (...) {  // NOLINT(bugprone-empty-catch): wrong here, and maybe elsewhere
   }
   try {
     meshfuse::refuse(Communicator::instance(), program.get(), reason);
-  } catch (...) {  // no group, so nobody waits
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no group, so nobody waits
   }
 }
 
@@ -248,6 +249,7 @@ std::vector<std::vector<at::Tensor>> FusionExecutorCache::runAll(
   const auto plans = fusion_->uneven ? plansPerDevice(inputs, comm) : planForAll(inputs, comm);
   if (plans[0]->has_dynamic_scalars || !by_value_.empty()) checkScalars(inputs, devices);
   std::vector<const Plan*> list;
+  list.reserve(plans.size());
   for (const auto& plan : plans) list.push_back(plan.get());
   for (size_t r = 0; r < devices.size(); ++r) {
     checkWrittenInputs(*plans[plans.size() == 1 ? 0 : r], inputs[r], devices[r]);
@@ -316,7 +318,7 @@ void FusionExecutorCache::checkAgreement(const Plan& plan,
     const auto* tensor = std::get_if<at::Tensor>(&inputs[i]);
     MESHFUSE_CHECK(tensor != nullptr, "Expected input ", i, ", ", toString(*tv),
                    ", to be an at::Tensor but device ", device, " was given a scalar.");
-    const at::Tensor& other = std::get<at::Tensor>(representative[i]);
+    const auto& other = std::get<at::Tensor>(representative[i]);
     MESHFUSE_CHECK(
         tensor->layout() == at::kStrided && tensor->device() == other.device(),
         "execute: Inputs are not all on the same device or don't match selection! Input ", i, " (",

@@ -61,6 +61,7 @@ class KernelArgumentHolder {
   const PolymorphicValue& operator[](size_t i) const { return values_.at(i); }
   std::vector<InputValue> inputs() const {
     std::vector<InputValue> out;
+    out.reserve(values_.size());
     for (const PolymorphicValue& v : values_) out.push_back(v.value());
     return out;
   }

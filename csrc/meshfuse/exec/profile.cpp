@@ -164,8 +164,8 @@ void StepProbe::synchronize() const {
 }
 
 void StepProbe::addResults(std::span<const at::Tensor> slots) {
-  for (size_t i = 0; i < step_.out.size(); ++i) {
-    const at::Tensor& t = slots[static_cast<size_t>(step_.out[i])];
+  for (const Slot s : step_.out) {
+    const at::Tensor& t = slots[static_cast<size_t>(s)];
     if (!t.defined()) continue;  // nobody reads it
     profile_.output_bytes += bytesOf(t);
     const void* memory = t.storage().unsafeGetStorageImpl();

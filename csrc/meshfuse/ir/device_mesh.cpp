@@ -18,7 +18,7 @@ std::string listText(const std::vector<int64_t>& values) {
 }
 
 void printNested(std::string& out, const DeviceMesh& mesh, size_t dim, int64_t& next) {
-  out += "{";
+  out += '{';
   const int64_t n = mesh.shape()[dim];
   const bool last = dim + 1 == mesh.shape().size();
   for (int64_t i = 0; i < n; ++i) {
@@ -28,7 +28,7 @@ void printNested(std::string& out, const DeviceMesh& mesh, size_t dim, int64_t& 
       printNested(out, mesh, dim + 1, next);
     }
   }
-  out += "}";
+  out += '}';
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ int64_t DeviceMesh::size(ParallelType p) const {
 }
 
 int64_t DeviceMesh::linearIndexOf(int64_t device) const {
-  const auto it = std::find(ids_.begin(), ids_.end(), device);
+  const auto it = std::ranges::find(ids_, device);
   return it == ids_.end() ? -1 : it - ids_.begin();
 }
 
@@ -157,9 +157,7 @@ std::vector<int64_t> DeviceMesh::getSlice(int64_t device, ParallelType p) const 
   return slice;
 }
 
-int64_t DeviceMesh::maxDeviceId() const {
-  return empty() ? -1 : *std::max_element(ids_.begin(), ids_.end());
-}
+int64_t DeviceMesh::maxDeviceId() const { return empty() ? -1 : *std::ranges::max_element(ids_); }
 
 std::string DeviceMesh::toString() const {
   std::string out = "DeviceMesh";

@@ -39,7 +39,7 @@ std::string_view infix(ScalarOp op) {
 }
 
 std::string constantText(const ScalarNode& node) {
-  const std::string value = toString(node.value);
+  std::string value = toString(node.value);
   if (isIntegral(node.dtype) || node.dtype == DataType::Bool) return value;
   return std::string(cName(node.dtype)) + "(" + value + ")";
 }

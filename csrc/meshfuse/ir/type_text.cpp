@@ -112,7 +112,7 @@ class TypePrinter {
     const IterDomain* axis = domain.id(i);
     std::string text = idref(domain, i) + "{" + operand(axis->extent(), DataType::Index);
     if (axis->expandedExtent()) text += " exp " + operand(axis->expandedExtent(), DataType::Index);
-    text += "}";
+    text += '}';
     // Those that the transforms of the definition made are so by rule.
     if (axis->isRFactorProduct() && domain.definition(i) == nullptr) text += "rf";
     if (axis->isParallelized()) text += "@" + std::string(textName(axis->getParallelType()));
@@ -139,6 +139,7 @@ class TypePrinter {
   std::vector<std::string> items(const TensorDomain& domain) const {
     std::vector<std::string> list;
     const size_t definition = domain.hasRoot() ? domain.definitionTransforms() : 0;
+    list.reserve(definition);
     for (size_t i = 0; i < definition; ++i) {
       list.push_back(transform(domain, domain.transforms()[i]));
     }
@@ -178,7 +179,7 @@ class TypePrinter {
     std::vector<int64_t> plain(mesh.vector().size());
     std::iota(plain.begin(), plain.end(), 0);
     if (mesh.vector() != plain) {
-      text += ":";
+      text += ':';
       for (const int64_t device : mesh.vector()) text += " " + std::to_string(device);
     }
     return text + ")";

@@ -3,6 +3,7 @@
 #include <meshfuse/ops/op_def.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -40,7 +41,7 @@ struct BroadcastOp final : OpDef {
     for (size_t i = 0; i < call.bools(1).size(); ++i) {
       if (call.bools(1)[i]) out = out.unsqueeze(static_cast<int64_t>(i));
     }
-    io.out() = out;
+    io.out() = std::move(out);
   }
 };
 MESHFUSE_REGISTER_OP(BroadcastOp);

@@ -67,6 +67,7 @@ struct CatOp final : OpDef {
   }
   void evaluate(const OpCall& call, const Operands& io) const override {
     std::vector<at::Tensor> tensors;
+    tensors.reserve(io.size());
     int64_t length = -1;
     for (size_t i = 0; i < io.size(); ++i) tensors.push_back(io[i]);
     const int64_t dim = dimOf(call);

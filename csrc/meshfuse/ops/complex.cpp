@@ -2,7 +2,6 @@
 // Complex numbers and their parts.
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/pointwise.h>
-#include <meshfuse/ops/torch_types.h>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/complex.h>

@@ -80,7 +80,7 @@ Labels expandResult(const Term& term, int widest) {
 /// Name of a factor in messages: its letter, or the axis counted from the end. `named` is the
 /// number of axes of the result after "...".
 std::string labelText(int label, int named) {
-  if (label < kEllipsis) return std::string(1, static_cast<char>(label));
+  if (label < kEllipsis) return {static_cast<char>(label)};
   return "axis " + std::to_string(-1 - named - (label - kEllipsis));
 }
 

@@ -5,6 +5,7 @@
 #include <meshfuse/ops/compose.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -38,7 +39,7 @@ struct SqueezeOp final : OpDef {
     for (size_t i = gone.size(); i-- > 0;) {
       if (gone[i]) out = out.select(static_cast<int64_t>(i), 0);
     }
-    io.out() = out;
+    io.out() = std::move(out);
   }
 
  private:
@@ -57,7 +58,7 @@ struct SqueezeOp final : OpDef {
       return gone;
     }
     MESHFUSE_CHECK(
-        static_cast<int64_t>(call.ints(1).size()) <= n,
+        std::cmp_less_equal(call.ints(1).size(), n),
         "squeeze: The dims to squeeze must be <= the number of dims of the input tensor; ", at(x),
         " has ", n, " axes, but ", call.ints(1).size(), " are listed.");
     for (const int64_t dim : call.ints(1)) {
@@ -158,7 +159,7 @@ struct BroadcastInDimOp final : ComposedOp {
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
     std::ranges::sort(order, {}, [&](int64_t i) { return dims[static_cast<size_t>(i)]; });
     if (!std::ranges::is_sorted(order)) x = ops("permute", {x, order});
-    if (rank > static_cast<int64_t>(dims.size())) {
+    if (std::cmp_greater(rank, dims.size())) {
       std::vector<bool> inserted(shape.size(), true);
       for (const int64_t dim : dims) inserted[static_cast<size_t>(dim)] = false;
       x = ops("broadcast", {x, inserted});

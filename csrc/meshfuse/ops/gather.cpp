@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <meshfuse/base/error.h>
 #include <meshfuse/ops/indexing.h>
 
 #include <ATen/core/Tensor.h>

@@ -11,7 +11,7 @@ struct GeluOp final : PointwiseOp {
   OpInfo info() const override {
     return {.name = "gelu",
             .params = {tensor("x"), attr("approximate", ParamKind::String, std::string("none"))},
-            .doc = "Gaussian error linear unit; approximate is \"none\" or \"tanh\"."};
+            .doc = R"(Gaussian error linear unit; approximate is "none" or "tanh".)"};
   }
   FactorMap factors(const OpCall& call) const override {
     MESHFUSE_CHECK(call.text(1) == "none" || call.text(1) == "tanh", "gelu: approximate is '",

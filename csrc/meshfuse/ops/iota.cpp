@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/creation.h>
-#include <meshfuse/ops/torch_types.h>
 
 #include <cmath>
 

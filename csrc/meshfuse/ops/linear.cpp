@@ -3,6 +3,8 @@
 #include <meshfuse/ops/linear.h>
 #include <meshfuse/ops/matmul.h>
 
+#include <utility>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/linear.h>
@@ -70,8 +72,8 @@ FactorMap LinearOp::factors(const OpCall& call) const {
   std::string formula = "...k," + devices + n + "k";
   if (bias != nullptr) {
     const int64_t own = std::max<int64_t>(bias->ndim() - 1, 0);
-    MESHFUSE_CHECK(own == 0 || own == static_cast<int64_t>(devices.size()), "linear: ", at(bias),
-                   " has ", bias->ndim(), " axes for a weight of ", w->ndim(),
+    MESHFUSE_CHECK(own == 0 || std::cmp_equal(own, devices.size()), "linear: ", at(bias), " has ",
+                   bias->ndim(), " axes for a weight of ", w->ndim(),
                    ". Give a bias of shape [N], or with the same device axes as the weight.");
     formula += "," + (own > 0 ? devices : "") + n;
   }

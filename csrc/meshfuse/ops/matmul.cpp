@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/matmul.h>
@@ -53,7 +54,7 @@ at::Tensor matmulInLayout(const at::Tensor& a, const at::Tensor& b, const Layout
     return a.dim() == 2 && b.dim() == 2 ? at::mm(a, b) : at::matmul(a, b);
   }
   const size_t n = want.sizes.size();
-  if (static_cast<int64_t>(n) != std::max(a.dim(), b.dim())) return at::matmul(a, b);
+  if (std::cmp_not_equal(n, std::max(a.dim(), b.dim()))) return at::matmul(a, b);
   // Result axes in memory order, outermost first.
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), 0);

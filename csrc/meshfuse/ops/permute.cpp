@@ -2,6 +2,8 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/op_def.h>
 
+#include <utility>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
 
@@ -12,7 +14,7 @@ namespace {
 std::vector<int64_t> checkedPermutation(std::string_view op, std::string_view param,
                                         const TensorView* x, const std::vector<int64_t>& dims) {
   const int64_t n = x->ndim();
-  MESHFUSE_CHECK(static_cast<int64_t>(dims.size()) == n, "Operator ", op, " expects `", param,
+  MESHFUSE_CHECK(std::cmp_equal(dims.size(), n), "Operator ", op, " expects `", param,
                  "` argument to have the same length as input! ", at(x), " has ", n, " axes, but ",
                  dims.size(), " entries were given.");
   std::vector<int64_t> out;

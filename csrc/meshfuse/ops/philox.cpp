@@ -153,6 +153,7 @@ void fill(T* out, const RandomStream& stream, const Rows& rows) {
 
 std::vector<int64_t> localSizes(const GlobalPlaces& places) {
   std::vector<int64_t> sizes;
+  sizes.reserve(places.positions.size());
   for (const auto& positions : places.positions) {
     sizes.push_back(static_cast<int64_t>(positions.size()));
   }

@@ -4,7 +4,6 @@
 #include <meshfuse/ops/creation.h>
 #include <meshfuse/ops/philox.h>
 #include <meshfuse/ops/pointwise.h>
-#include <meshfuse/ops/torch_types.h>
 
 #include <algorithm>
 #include <cmath>

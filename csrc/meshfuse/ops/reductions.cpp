@@ -22,16 +22,16 @@ namespace {
 using at::Tensor;
 
 struct ReductionOp : OpDef {
-  explicit ReductionOp(ReduceKind reduce_kind) : kind(reduce_kind) {}
+  explicit ReductionOp(ReduceKind kind) : kind_(kind) {}
 
   OpInfo infoWith(std::string doc) const {
-    return {.name = std::string(meshfuse::name(kind)),
+    return {.name = std::string(meshfuse::name(kind_)),
             .params = {tensor("arg"), attr("dims", ParamKind::IntList, Arg{}, {"dim", "axes"}),
                        attr("keepdim", ParamKind::Bool, false, {"keep_dim"}),
                        attr("dtype", ParamKind::DType, DataType::Null)},
             .doc = std::move(doc)};
   }
-  ReduceKind reduceKind() const override { return kind; }
+  ReduceKind reduceKind() const override { return kind_; }
 
   void validate(const OpCall& call) const override {
     const TensorView* x = call.tensor(0);
@@ -86,7 +86,7 @@ struct ReductionOp : OpDef {
     return wrappedReductionAxes(name(), x, call.ints(1));
   }
 
-  ReduceKind kind;
+  ReduceKind kind_;
 };
 
 /// Sums and products of integers and Bool are Int, so that they do not overflow early.

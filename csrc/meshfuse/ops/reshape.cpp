@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 
 #include <ATen/core/Tensor.h>
 
@@ -138,10 +139,10 @@ std::vector<Group> matchSides(ScalarPool& pool, Sides in, Sides out) {
     const bool exact = fillOpen(pool, in, out);
     groups.push_back({in, out, exact});
   }
-  for (auto group = back.rbegin(); group != back.rend(); ++group) {
-    std::ranges::reverse(group->in);
-    std::ranges::reverse(group->out);
-    groups.push_back(std::move(*group));
+  for (Group& group : std::views::reverse(back)) {
+    std::ranges::reverse(group.in);
+    std::ranges::reverse(group.out);
+    groups.push_back(std::move(group));
   }
   return groups;
 }
@@ -169,7 +170,7 @@ class GroupFactors {
   }
   void give(bool is_in, size_t axis, std::vector<int32_t> factors) {
     if (is_in) {
-      builder_.operandAxis(0, static_cast<int64_t>(axis), std::move(factors));
+      builder_.operandAxis(0, static_cast<int64_t>(axis), factors);
     } else {
       result_[axis] = std::move(factors);
     }

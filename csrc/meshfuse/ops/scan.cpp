@@ -44,12 +44,12 @@ const ScanRow kScans[] = {
 };
 
 struct ScanOp final : OpDef {
-  explicit ScanOp(const ScanRow& table_row) : row(table_row) {}
+  explicit ScanOp(const ScanRow& row) : row_(row) {}
   OpInfo info() const override {
-    return {.name = row.name,
+    return {.name = row_.name,
             .params = {tensor("arg"), attr("dim", ParamKind::Int),
                        attr("init", ParamKind::Number, Arg{})},
-            .doc = row.doc};
+            .doc = row_.doc};
   }
   void validate(const OpCall& call) const override {
     if (!call.has(2)) return;
@@ -71,15 +71,15 @@ struct ScanOp final : OpDef {
   DataType dtype(const OpCall& call) const override {
     const DataType type = call.tensor(0)->dtype();
     const bool narrow = isIntegral(type) || type == DataType::Bool;
-    return row.widens && narrow ? DataType::Int : type;
+    return row_.widens && narrow ? DataType::Int : type;
   }
   void evaluate(const OpCall& call, const Operands& io) const override {
-    const Tensor scanned = row.scan(io[0], axis(call));
+    const Tensor scanned = row_.scan(io[0], axis(call));
     io.out() = scanned;
     if (!call.has(2)) return;
     // On the device of the operand: a number beside a tensor of another device is no tensor there.
     const auto options = scanned.options();
-    io.out() = row.combine(scanned, at::scalar_tensor(toAtScalar(call.value(2)), options));
+    io.out() = row_.combine(scanned, at::scalar_tensor(toAtScalar(call.value(2)), options));
   }
 
  private:
@@ -87,7 +87,7 @@ struct ScanOp final : OpDef {
     return wrappedAxis(call.op().name(), call.tensor(0), call.integer(1));
   }
 
-  const ScanRow& row;
+  const ScanRow& row_;
 };
 
 const bool kRegistered = [] {

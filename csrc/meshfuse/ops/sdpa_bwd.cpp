@@ -40,6 +40,7 @@ struct SdpaBwdOp final : OpDef {
       return builder.factor(kind, all, std::move(label));
     };
     std::vector<std::optional<int32_t>> lead;
+    lead.reserve(static_cast<size_t>(n));
     for (int64_t a = 0; a < n - 2; ++a) {
       lead.push_back(factor(FactorKind::Parallel, {a, a, a, a, a, a}, "axis " + std::to_string(a)));
     }

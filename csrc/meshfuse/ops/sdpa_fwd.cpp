@@ -84,6 +84,7 @@ struct SdpaFwdOp final : OpDef {
       return builder.factor(kind, axes, std::move(label));
     };
     std::vector<std::optional<int32_t>> rows;
+    rows.reserve(static_cast<size_t>(n));
     for (int64_t a = 0; a < n - 2; ++a) {
       rows.push_back(factor(FactorKind::Parallel, a, a, a, a, "axis " + std::to_string(a)));
     }
@@ -178,7 +179,7 @@ struct SdpaFwdOp final : OpDef {
     const int64_t n = io[kQuery].dim();
     const std::vector<int64_t>& global = call.globalSizes(0);
     at::Tensor place = at::zeros(std::vector<int64_t>(static_cast<size_t>(n), 1), at::kLong);
-    const auto append = [&](int64_t axis, std::vector<int64_t> positions, int64_t size) {
+    const auto append = [&](int64_t axis, const std::vector<int64_t>& positions, int64_t size) {
       std::vector<int64_t> shape(static_cast<size_t>(n), 1);
       shape[static_cast<size_t>(axis)] = static_cast<int64_t>(positions.size());
       place = place * size + at::tensor(positions, at::kLong).reshape(shape);

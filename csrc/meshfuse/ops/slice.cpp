@@ -116,7 +116,7 @@ struct SliceOp final : OpDef {
       const int64_t first = std::min(start, size);
       out = out.narrow(axis, first, std::min(end, size) - first);
     }
-    io.out() = out;
+    io.out() = std::move(out);
   }
 
  private:

@@ -3,8 +3,6 @@
 #include <meshfuse/base/error.h>
 #include <meshfuse/ops/arith.h>
 
-#include <algorithm>
-
 namespace meshfuse {
 
 Fusion& IrBuilder::currentFusion() {

@@ -2,7 +2,6 @@
 // Variance and mean. Two passes, the second over the distances from the mean: a sum of squares
 // alone would lose the digits of a small variance. Where a reduced axis is divided over devices,
 // each pass is a sum over them.
-#include <meshfuse/base/error.h>
 #include <meshfuse/ops/compose.h>
 
 namespace meshfuse {

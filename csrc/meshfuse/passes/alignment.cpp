@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <meshfuse/base/error.h>
-#include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/alignment.h>
 #include <meshfuse/passes/communication.h>
 #include <meshfuse/passes/factor_path.h>

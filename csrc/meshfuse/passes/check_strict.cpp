@@ -32,7 +32,7 @@ std::string describe(const Fusion& fusion, const Cause& cause, const Communicati
   for (const SourceLoc loc : cause.lines) {
     lines += (lines.empty() ? " (" : ", ") + fusion.describe(loc);
   }
-  if (!lines.empty()) lines += ")";
+  if (!lines.empty()) lines += ')';
   return concat(cause.op, ": ", cause.tensor, " needs an implicit ", name(info.kind), " over ",
                 info.mesh_axis, ": ", cause.reason, lines);
 }

@@ -25,6 +25,7 @@ void expand(Fusion& fusion, Expr* expr, const FusedOp& op) {
   const std::vector<TensorView*> results = expr->outputs();
   const std::vector<TensorView*> made = op.pieces(OpCall(*expr));
   std::vector<Expr*> last;
+  last.reserve(made.size());
   for (const TensorView* tv : made) last.push_back(tv->definition());
   fusion.replaceOutputs(expr, TensorViews(made));
   for (size_t i = 0; i < results.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <meshfuse/schedule/sharding.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace meshfuse {
 namespace {
@@ -50,7 +51,7 @@ bool cutAxisOutermost(const Expr* expr) {
   int64_t place = static_cast<int64_t>(n) - 1;
   order[static_cast<size_t>(cut->logical)] = place--;
   for (size_t i = 0; i < n; ++i) {
-    if (i != static_cast<size_t>(cut->logical)) order[i] = place--;
+    if (std::cmp_not_equal(i, cut->logical)) order[i] = place--;
   }
   out->setStrideOrder(order, "finalize-allocation");
   return true;

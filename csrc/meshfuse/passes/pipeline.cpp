@@ -5,7 +5,7 @@
 namespace meshfuse {
 
 const std::vector<std::string>& pipeline() {
-  static const std::vector<std::string> passes = {
+  static const std::vector<std::string> kPasses = {
       "propagate-sharding",    // first: the others need to know how every tensor is divided
       "expand-fused",          // before anything is decided on what they would gather
       "check-strict",          // before it is decomposed, what the user has annotated is plain
@@ -13,7 +13,7 @@ const std::vector<std::string>& pipeline() {
       "check-local",           // before layouts: what could not be decomposed ends here
       "finalize-allocation",   // last: memory follows the splits of the loop, whoever made them
   };
-  return passes;
+  return kPasses;
 }
 
 }  // namespace meshfuse

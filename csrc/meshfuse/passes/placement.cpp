@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
-#include <meshfuse/ir/fusion.h>
 #include <meshfuse/passes/placement.h>
 #include <meshfuse/schedule/replay.h>
 

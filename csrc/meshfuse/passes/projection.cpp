@@ -35,7 +35,7 @@ class PathReader {
   }
 
  private:
-  enum Code : int64_t { kFactor = -1, kSplit = -2, kMerge = -3 };
+  static constexpr int64_t kFactor = -1, kSplit = -2, kMerge = -3;
 
   /// The same key as walk() makes of an axis that runs over the factor alone.
   FactorSplit ofFirstFactor(int32_t factor, SplitPath path) const {

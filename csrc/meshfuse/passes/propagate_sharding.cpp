@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fills in the mesh and the splits of tensors that the user did not annotate (semantics 5.6;
 // docs/concepts/propagation.md has the rules).
-#include <meshfuse/base/error.h>
 #include <meshfuse/ops/op_def.h>
 #include <meshfuse/passes/factor_path.h>
 #include <meshfuse/passes/pass.h>

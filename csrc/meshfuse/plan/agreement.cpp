@@ -255,6 +255,7 @@ void compareInput(size_t position, const Description& a, const Description& b) {
 
 void throwDisagreement(std::span<const int64_t> ranks, std::span<const std::string> texts) {
   std::vector<Description> all;
+  all.reserve(ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) all.push_back(parse(ranks[i], texts[i]));
   for (const Description& other : all) compareProgram(all.front(), other);
   for (size_t i = 0; i < all.front().inputs.size(); ++i) {

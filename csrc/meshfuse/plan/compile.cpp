@@ -19,7 +19,7 @@ namespace meshfuse {
 
 class PlanBuilder {
  public:
-  PlanBuilder(std::shared_ptr<const Fusion> fusion, std::span<const InputValue> inputs,
+  PlanBuilder(const std::shared_ptr<const Fusion>& fusion, std::span<const InputValue> inputs,
               const PlanTarget& target)
       : fusion_(*fusion),
         inputs_(inputs),
@@ -114,8 +114,9 @@ class PlanBuilder {
     for (const DeviceMesh& mesh : fusion_.meshes()) {
       MESHFUSE_CHECK(mesh.maxDeviceId() < device_count_, "execute: ", mesh.toString(),
                      " needs device ", mesh.maxDeviceId(), ", but the communicator has ",
-                     device_count_, " devices (0 to ", device_count_ - 1,
-                     "). Start more ranks, or use a smaller mesh.");
+                     device_count_, " devices (0 to ", device_count_ - 1, "). Start ",
+                     mesh.maxDeviceId() + 1, " ranks, simulate them (meshfuse.simulate(",
+                     mesh.maxDeviceId() + 1, ")), or use a smaller mesh.");
     }
   }
 
@@ -160,7 +161,7 @@ class PlanBuilder {
            toDataType(tensor->scalar_type()), " tensor of rank ", tensor->dim(),
            ". Pass a Python number.");
     }
-    const ScalarValue& value = std::get<ScalarValue>(given);
+    const auto& value = std::get<ScalarValue>(given);
     const DataType have = dtypeOf(value);
     const bool fits = isComplex(want) || (isFloating(want) && !isComplex(have)) ||
                       (isIntegral(want) && (have == DataType::Int || have == DataType::Bool)) ||
@@ -508,7 +509,7 @@ class PlanBuilder {
                    " and ", toString(input), ". Give the result the input's mesh and sharding.");
     if (!holds(input->getDeviceMesh())) return;
     const int32_t i = inputOf(input);
-    const at::Tensor& tensor = std::get<at::Tensor>(inputs_[static_cast<size_t>(i)]);
+    const auto& tensor = std::get<at::Tensor>(inputs_[static_cast<size_t>(i)]);
     for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
       MESHFUSE_CHECK(tensor.size(axis) <= 1 || tensor.stride(axis) != 0, "add_output: input ", i,
                      " (", at(input), ") is expanded along axis ", AtAxis{axis},
@@ -584,12 +585,12 @@ class PlanBuilder {
 std::shared_ptr<const Plan> compile(std::shared_ptr<const Fusion> fusion,
                                     std::span<const InputValue> inputs, Signature signature,
                                     const PlanTarget& target) {
-  return PlanBuilder(std::move(fusion), inputs, target).build(std::move(signature));
+  return PlanBuilder(fusion, inputs, target).build(std::move(signature));
 }
 
 ExpressionEvaluator bindInputs(std::shared_ptr<const Fusion> fusion,
                                std::span<const InputValue> inputs, const PlanTarget& target) {
-  return PlanBuilder(std::move(fusion), inputs, target).bindInputs();
+  return PlanBuilder(fusion, inputs, target).bindInputs();
 }
 
 }  // namespace meshfuse

@@ -9,7 +9,6 @@
 #include <meshfuse/plan/explain.h>
 #include <meshfuse/schedule/sharding.h>
 
-#include <algorithm>
 #include <map>
 
 namespace meshfuse {
@@ -249,7 +248,7 @@ class Explainer {
   }
 
   int64_t localBytes(const TensorView* tv) const {
-    int64_t bytes = static_cast<int64_t>(c10::elementSize(toScalarType(tv->dtype())));
+    auto bytes = static_cast<int64_t>(c10::elementSize(toScalarType(tv->dtype())));
     for (const int64_t n : localLayout(tv, *evaluator_).sizes) bytes *= n;
     return bytes;
   }

@@ -22,7 +22,7 @@ bool forEachWord(std::span<const InputValue> inputs, std::span<const size_t> by_
     const InputValue& input = inputs[i];
     const auto* tensor = std::get_if<at::Tensor>(&input);
     if (tensor == nullptr) {
-      const ScalarValue& value = std::get<ScalarValue>(input);
+      const auto& value = std::get<ScalarValue>(input);
       if (!word(-1 - static_cast<int64_t>(value.index()))) return false;
       if (std::ranges::binary_search(by_value, i) && !word(wordOf(value))) return false;
       continue;
@@ -65,8 +65,11 @@ Signature::Signature(std::span<const InputValue> inputs, std::vector<size_t> by_
 
 std::optional<size_t> Signature::prefix(std::span<const InputValue> inputs) const {
   size_t i = 0;
-  const bool same = forEachWord(inputs, by_value_,
-                                [&](int64_t w) { return i < words_.size() && words_[i++] == w; });
+  const bool same = forEachWord(inputs, by_value_, [&](int64_t w) {
+    if (i == words_.size() || words_[i] != w) return false;
+    ++i;
+    return true;
+  });
   if (!same) return std::nullopt;
   return i;
 }

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <sstream>
 #include <unordered_map>
+#include <utility>
 
 namespace meshfuse {
 namespace {
@@ -31,9 +32,7 @@ std::string replaced(const std::string& line, const Names& names) {
 }  // namespace
 
 const TensorView* userTensor(const TensorView* tv, size_t user_tensors) {
-  const auto isUsers = [&](const TensorView* t) {
-    return static_cast<size_t>(t->id()) < user_tensors;
-  };
+  const auto isUsers = [&](const TensorView* t) { return std::cmp_less(t->id(), user_tensors); };
   const TensorView* t = tv;
   while (!isUsers(t) && t->definition() != nullptr && t->definition()->cause() &&
          t->definition()->op().isIdentity()) {
@@ -48,7 +47,7 @@ const TensorView* userTensor(const TensorView* tv, size_t user_tensors) {
 Error withUserNames(const Error& error, const Fusion& compiled, size_t user_tensors) {
   Names names;
   for (const TensorView& tv : compiled.tensors()) {
-    if (static_cast<size_t>(tv.id()) < user_tensors) continue;
+    if (std::cmp_less(tv.id(), user_tensors)) continue;
     const TensorView* user = userTensor(&tv, user_tensors);
     if (user != nullptr) names.emplace(tv.name(), user->name());
   }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <meshfuse/ir/fusion.h>
 #include <meshfuse/schedule/replay.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <meshfuse/base/error.h>
-#include <meshfuse/ir/fusion.h>
 #include <meshfuse/schedule/sharding.h>
 
 #include <algorithm>
@@ -126,6 +125,7 @@ bool hasTrivialAllocationDomain(const TensorView* tv) {
 std::optional<std::vector<CanonicalAxis>> canonicalLayout(const TensorView* tv) {
   const TensorDomain& domain = tv->domain();
   std::vector<CanonicalAxis> axes;
+  axes.reserve(domain.allocation().size());
   for (size_t i = 0; i < domain.allocation().size(); ++i) {
     axes.push_back({domain.allocation()[i], domain.contiguity()[i]});
   }
@@ -170,7 +170,7 @@ std::vector<int64_t> strideOrderOf(const TensorView* tv) {
   if (!layout) return {};
   const auto logical = tv->domain().withoutReductions(tv->domain().logical());
   std::vector<int64_t> order(logical.size());
-  int64_t place = static_cast<int64_t>(logical.size());
+  auto place = static_cast<int64_t>(logical.size());
   bool row_major = true;
   std::ptrdiff_t last = -1;
   for (const CanonicalAxis& axis : *layout) {

@@ -5,7 +5,7 @@
 #include <meshfuse/schedule/sharding.h>
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 namespace meshfuse {
 namespace {
@@ -284,7 +284,7 @@ void TensorView::setAllocationAsLoop() {
 void TensorView::setStrideOrder(std::span<const int64_t> order, std::string_view what) {
   const AxisList axes = domain_.withoutReductions(domain_.logical());
   const auto n = static_cast<int64_t>(axes.size());
-  MESHFUSE_CHECK(static_cast<int64_t>(order.size()) == n, what, ": stride_order has ", order.size(),
+  MESHFUSE_CHECK(std::cmp_equal(order.size(), n), what, ": stride_order has ", order.size(),
                  " entries for the ", n, " axes of ", meshfuse::at(this), ". Give one per axis.");
   AxisList memory(axes.size(), -1);
   for (size_t i = 0; i < axes.size(); ++i) {

@@ -155,7 +155,7 @@ std::string irText(const Fusion& fusion) {
     for (const TensorView* out : expr->outputs()) {
       text += (out == expr->outputs()[0] ? "" : "; ") + typeText(out, names);
     }
-    text += "\n";
+    text += '\n';
   }
   text += "return";
   bool first = true;

@@ -11,9 +11,10 @@ namespace {
 
 class Parser {
  public:
-  Parser(std::string_view text, std::string_view file)
+  Parser(std::string_view text, const ParseOptions& options)
       : in_(text), fusion_(std::make_unique<Fusion>()), scalars_(in_, *fusion_, names_) {
-    if (!file.empty()) file_ = fusion_->internFile(std::string(file));
+    fusion_->uneven = options.uneven;
+    if (!options.file.empty()) file_ = fusion_->internFile(std::string(options.file));
   }
 
   std::unique_ptr<Fusion> run() {
@@ -176,8 +177,8 @@ class Parser {
 
 }  // namespace
 
-std::unique_ptr<Fusion> parseIr(std::string_view text, std::string_view file) {
-  return Parser(text, file).run();
+std::unique_ptr<Fusion> parseIr(std::string_view text, const ParseOptions& options) {
+  return Parser(text, options).run();
 }
 
 }  // namespace meshfuse

@@ -8,9 +8,13 @@
 
 namespace meshfuse {
 
+struct ParseOptions {
+  std::string_view file;  // what messages about tensors and operations name as their origin
+  bool uneven = false;    // the program's option, which its text does not say
+};
+
 /// Reads the text form. Inferred types are checked against the written ones. Throws Error that says
-/// line, column, what was found and what was expected. `file`, if given, is what messages about the
-/// tensors and operations name as their origin.
-std::unique_ptr<Fusion> parseIr(std::string_view text, std::string_view file = {});
+/// line, column, what was found and what was expected.
+std::unique_ptr<Fusion> parseIr(std::string_view text, const ParseOptions& options = {});
 
 }  // namespace meshfuse

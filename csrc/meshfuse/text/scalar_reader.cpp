@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 namespace meshfuse {
 namespace {
@@ -125,7 +126,7 @@ Scalar ScalarReader::symbol() {
 void ScalarReader::checkSymbols() {
   for (const Use& use : symbols_) {
     const size_t axes = use.tensor->domain().logical().size();
-    if (static_cast<size_t>(use.axis) < axes) continue;
+    if (std::cmp_less(use.axis, axes)) continue;
     TokenReader::fault(use.where, use.tensor->name() + "." + std::to_string(use.axis) +
                                       " is the size of no axis: the tensor has " +
                                       std::to_string(axes) + ". Count axes from 0");

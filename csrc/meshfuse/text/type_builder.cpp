@@ -29,7 +29,7 @@ std::string rootOf(const Fusion& fusion, const TypeText& text) {
     if (out.back() != '[') out += ", ";
     out += axis.ref.letter + ("{" + toString(fusion, axis.extent));
     if (axis.expanded) out += " exp " + toString(fusion, axis.expanded);
-    out += "}";
+    out += '}';
   }
   return out + "]";
 }
@@ -137,6 +137,7 @@ void TypeBuilder::makeRoot() {
                     domain_.ids().size() == text_.root.size() &&
                     std::ranges::equal(domain_.logical(), text_.root, same_number);
   std::vector<const AxisText*> order;
+  order.reserve(text_.root.size());
   for (const AxisText& axis : text_.root) order.push_back(&axis);
   std::ranges::sort(order, {}, [](const AxisText* a) { return a->ref.number; });
   if (!keep) domain_ = TensorDomain();

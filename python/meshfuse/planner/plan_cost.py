@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import _C
-from .._C import DeviceMesh, Fusion, Scalar, TensorView
+from .._C import DeviceMesh, Fusion, Scalar, TensorView, parse_fusion
 from ..explanation import known_size
 from ..program_text import parse
 from ..remesh import mesh_shape, remesh
 from ..repro_on_failure import bundle_of_internal_error
-from ..uneven_text import read_fusion
 from .links import Links, current_links
 from .local_program import LocalProgram, ProgramReader
 from .memory import peak_bytes
@@ -149,7 +148,7 @@ def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int]) -> Fusion:
     meshes = {t.get_device_mesh() for t in fusion.tensors() if t.has_device_mesh()}
     if meshes <= {wanted}:
         return fusion
-    moved = read_fusion(str(remesh(parse(fusion.ir()), wanted)), fusion.uneven)
+    moved = parse_fusion(str(remesh(parse(fusion.ir()), wanted)), fusion.uneven)
     moved.strict = fusion.strict
     moved.reduce_dtype = fusion.reduce_dtype
     return moved

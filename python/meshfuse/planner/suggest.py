@@ -162,10 +162,10 @@ def _without_annotation(fusion: Fusion, program: Program, name: str) -> Fusion |
     bare = replace(tensor, items=tuple(order), mesh=None)
     changed = program.map_tensors(lambda other, t: bare if other == name else t)
     try:
-        made = _C.parse_fusion(str(changed))
+        made = _C.parse_fusion(str(changed), fusion.uneven)
     except Error:
         return None
-    made.strict, made.uneven, made.reduce_dtype = fusion.strict, fusion.uneven, fusion.reduce_dtype
+    made.strict, made.reduce_dtype = fusion.strict, fusion.reduce_dtype
     return made
 
 
