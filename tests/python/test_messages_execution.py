@@ -62,6 +62,36 @@ def test_error_of_torch_in_a_step():
         fd.execute([ones, ones])
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ([-1, 1], [-1, -1], "axis 1 of T1 has 4 elements, that of T0 has 1."),
+        ([-1, -1], [-1, 1], "axis 1 of T1 has 1 elements, that of T0 has 4."),
+    ],
+    ids=["first", "second"],
+)
+def test_cat_does_not_broadcast(first, second, message):
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor(first), fd.define_tensor(second)
+        fd.add_output(fd.ops.cat([x, y], 0))
+    sizes = [4 if shape[1] < 0 else 1 for shape in (first, second)]
+    whole = (
+        f"cat: a conflict was found with 2 different sizes: {message} Only the axis along which "
+        "they are put together may differ."
+    )
+    with pytest.raises(meshfuse.Error, match=re.escape(whole)) as caught:
+        fd.execute([torch.ones(2, size) for size in sizes])
+    assert (caught.value.tensor, caught.value.axis) == ("T1", 1)
+
+
+def test_type_that_torch_lacks():
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.cast(fd.define_tensor([4]), DataType.Float4_e2m1fn))
+    message = "torch has no type for Float4_e2m1fn, so no tensor of it can be computed."
+    with pytest.raises(meshfuse.UnsupportedError, match=re.escape(message)):
+        fd.execute([torch.ones(4)])
+
+
 PAIR = DeviceMesh(range(2))
 
 

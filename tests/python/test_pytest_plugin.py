@@ -305,7 +305,10 @@ def test_x(mesh_env, n): pass
         )
         code, output, _ = run_ranks(session, 2)
         assert code != 0
-        assert "the ranks collected different tests: rank 0 has nothing where rank 1 has" in output
+        assert (
+            "--mesh-backend: the ranks collected different tests: rank 0 has nothing where rank 1 "
+            "has"
+        ) in output
 
     def test_stop_after_first_failure(self, session):
         """-x stops all ranks, also those on which the test passed."""
