@@ -310,6 +310,15 @@ def test_x(mesh_env, n): pass
             "has"
         ) in output
 
+    def test_launcher_of_another_backend(self, session):
+        session.makepyfile(PROGRAM + "def test_x(mesh_env): pass")
+        code, output, _ = run_ranks(session, 2, "--mesh-backend=c10d")
+        assert code != 0
+        assert (
+            "Error: --mesh-backend=c10d: this process runs on 'mpi'. Start pytest with the "
+            "launcher of that backend."
+        ) in output
+
     def test_stop_after_first_failure(self, session):
         """-x stops all ranks, also those on which the test passed."""
         session.makepyfile(
