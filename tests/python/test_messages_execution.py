@@ -129,6 +129,18 @@ def reduced_half_on_the_mesh():
     return fd, [torch.ones(2, 4)]
 
 
+def reduction_with_another_split():
+    """The devices have halves of the axis, of which the result declares pieces of two elements."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 8])
+        out = fd.ops.sum(x, [1])
+        fd.add_output(out)
+        place(PAIR, x, out)
+        shard(x, 1, 2)
+        out.inner_split(1, 2)
+    return fd, [torch.ones(4, 8)]
+
+
 PIECE = (
     "is a piece of a reduction (rfactor), and its operands are divided in another way. Shard its "
     "operands as it is."
@@ -142,6 +154,9 @@ PIECE = (
          "linear: the products of T0 are divided over devices, and bias T2 has device axes, so "
          "that it cannot be added behind. Shard K elsewhere, or add the bias to the result."),
         (half_of_an_undivided_sum, "sum: T2 " + PIECE),
+        (reduction_with_another_split,
+         "sum: T1 is reduced over an axis that is divided over mesh_x in a way that cannot be "
+         "repeated on it. Use outer splits of whole axes."),
         (reduced_half_on_the_mesh, "min: T2 " + PIECE),
     ],
 )  # fmt: skip
