@@ -9,6 +9,8 @@ python/meshfuse. It counts as quoted when some string of a test (tests/, code in
 piece of it: values between the fixed texts match anything, and a quote has to cover 16 characters
 of the fixed text, or three quarters of it. Messages with next to no fixed text, such as one that is
 passed on, are left out, and so are MESHFUSE_ASSERTs: only a fault of the library reaches those.
+EXEMPT are messages that no test can provoke; one there that is quoted, or is no message, counts as
+missing, too.
 """
 
 from __future__ import annotations
@@ -25,6 +27,13 @@ ROOT = Path(__file__).resolve().parents[1]
 ANY = "\0"  # stands for a value in a message, for .* in a pattern
 LEAST = 16  # fixed characters that a quote covers
 NGRAM = 8
+# Files, pieces of messages in them, and why no test provokes these.
+EXEMPT = (
+    ("comm/mpi_mailbox.cpp", "MPI reports", "MPI is broken; by default it ends the job itself"),
+    ("comm/c10d_collectives.cpp", "gave up a message", "gloo raises; backends of others may not"),
+    ("comm/socket_mesh.cpp", "epoll_ctl: ", "the kernel is out of memory or watches"),
+    ("comm/socket_mesh_joining.cpp", "no random numbers", "the kernel forbids getrandom"),
+)
 # Of these calls with a message, the text starts after so many arguments.
 CPP_CALLS = {"MESHFUSE_CHECK": 1, "fail": 0, "fault": 1, "expected": 0}
 CPP_THROW = re.compile(r"\bthrow\s+(?:py::)?(\w*[Ee]rror)\(")
@@ -250,6 +259,14 @@ def is_quoted(message: Message, index: dict[str, set[str]]) -> bool:
     return any(overlap(message.text, quote) >= needed for quote, _ in shared.most_common())
 
 
+def reason_of(message: Message) -> str | None:
+    """Return why no test provokes the message; None for others."""
+    for file, piece, reason in EXEMPT:
+        if message.place.rpartition(":")[0].endswith(file) and piece in message.text:
+            return reason
+    return None
+
+
 def messages() -> list[Message]:
     """Return all messages that have enough fixed text to be recognised."""
     found: list[Message] = []
@@ -269,11 +286,19 @@ def main() -> int:
         for gram in grams(quote):
             index.setdefault(gram, set()).add(quote)
     found = messages()
-    missing = [m for m in found if not is_quoted(m, index)]
-    for message in found if "--all" in sys.argv else missing:
-        print(f"{message.place}: {message.text.replace(ANY, '{}')}")
-    print(f"{len(found) - len(missing)} of {len(found)} messages are quoted by a test")
-    return bool(missing)
+    exempt = [m for m in found if reason_of(m) is not None]
+    quoted = [m for m in found if is_quoted(m, index)]
+    wrong = [m for m in found if (m in exempt) == (m in quoted)]
+    for message in found if "--all" in sys.argv else wrong:
+        note = " [quoted, but in EXEMPT]" if message in quoted and message in exempt else ""
+        print(f"{message.place}: {message.text.replace(ANY, '{}')}{note}")
+    for message in exempt:
+        print(f"exempt: {message.place}: {reason_of(message)}")
+    unused = len(EXEMPT) - len({reason_of(m) for m in exempt})
+    if unused:
+        print(f"{unused} of EXEMPT are no messages")
+    print(f"{len(found)} messages, {len(quoted)} quoted, {len(exempt)} exempt")
+    return bool(wrong or unused)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def _root(
         raise Error(
             f"check: the sizes of {name} = {statement.call} depend on the size of a mesh axis by "
             f"an rfactor of {' and '.join(resized)}, and only a sum over it can be carried over to "
-            "another mesh. Leave mesh out, to check the program on its own mesh."
+            "another mesh. Check the program without that operation."
         )
     extents = [axis.extent for axis in read] + [axis.extent for axis in tensor.root[len(read) :]]
     return tuple(replace(a, extent=e) for a, e in zip(tensor.root, extents, strict=True))

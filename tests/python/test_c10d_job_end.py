@@ -206,6 +206,82 @@ else:
     ) in output
 
 
+WITHOUT_A_STORE = """
+import torch.distributed as dist, meshfuse
+from torch._C._distributed_c10d import _register_process_group
+group = dist.ProcessGroup(0, 1)
+group._set_group_name("bare")
+_register_process_group("bare", group)
+type(group).group_name = "bare"
+meshfuse.set_process_group(group)
+"""
+WITHOUT_FILES = """
+import os, resource
+import torch.distributed as dist, meshfuse
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+free = [os.open(os.devnull, os.O_RDONLY) for _ in range(FREE + 1)]
+for file in free:
+    os.close(file)
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free[-1], most))
+"""
+ALONE = {
+    "a group without a store": (
+        WITHOUT_A_STORE,
+        "Communicator: the process group bare has no store. Make it by "
+        "torch.distributed.init_process_group or new_group.",
+    ),
+    "no file to open": (
+        WITHOUT_FILES.replace("FREE", "0"),
+        "Communicator: no epoll: Too many open files. Allow this process more open files "
+        "(ulimit -n).",
+    ),
+    "one file to open": (
+        WITHOUT_FILES.replace("FREE", "1"),
+        "Communicator: this process cannot listen on a TCP port: Too many open files. The ranks "
+        "need TCP connections between one another.",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ALONE)
+def test_process_that_cannot_join(what, run_ranks, tmp_path):
+    program, message = ALONE[what]
+    tail = """
+try:
+    meshfuse.Communicator.instance()
+except meshfuse.Error as error:
+    print(str(error).splitlines()[0])
+"""
+    ((code, _, output),) = run_ranks(tmp_path, program + tail, ranks=1)
+    assert output.strip() == message
+    assert code == 0
+
+
+def test_child_of_a_rank(run_ranks, tmp_path):
+    """It is refused, and the group of its parent goes on."""
+    tail = """
+if (child := os.fork()) == 0:
+    try:
+        comm.barrier()
+    except meshfuse.Error as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+comm.barrier()
+run()
+print("parent", os.getpid(), "child", child)
+"""
+    for code, _, output in run_ranks(tmp_path, REDUCING + tail):
+        assert code == 0, output
+        message, processes = output.strip().splitlines()
+        _, parent, _, child = processes.split()
+        assert message == (
+            f"barrier: process {child} is a forked child of process {parent}, which is the member "
+            "of the group. Communicate in the parent only."
+        )
+
+
 GROUPS = {
     "the default group, opened before": """
 import torch.distributed as dist

@@ -282,6 +282,57 @@ def test_end_of_a_job_that_communicates(end, tmp_path):
         assert text in output
 
 
+# The functions of the MPI library come with the plugin that is linked to it.
+JOINING = """
+import ctypes, os
+from pathlib import Path
+import meshfuse
+(plugin,) = Path(meshfuse.__file__).parent.glob("libmeshfuse_mpi*")
+mpi = ctypes.CDLL(str(plugin))
+
+
+def initialise(level):
+    assert mpi.MPI_Init_thread(None, None, level, ctypes.byref(ctypes.c_int())) == 0
+
+
+def join():
+    try:
+        return meshfuse.Communicator.instance()
+    except meshfuse.Error as error:
+        print(str(error).splitlines()[0], flush=True)
+
+
+"""
+
+# Program, what it prints.
+JOINS = {
+    "a thread level that is too low": (
+        "initialise(0)\njoin()\nmpi.MPI_Finalize()",
+        "Communicator: MPI runs with thread level 0. Initialise it with MPI_Init_thread and "
+        "MPI_THREAD_SERIALIZED (2) or higher, or leave it to meshfuse.",
+    ),
+    "MPI at its end": (
+        "initialise(3)\nmpi.MPI_Finalize()\njoin()",
+        "Communicator: MPI was finalised already. Call Communicator.instance() before that.",
+    ),
+    "a launcher of another MPI": (
+        "for end in ('OMPI_COMM_WORLD_SIZE', 'PMI_SIZE'):\n"
+        "    os.environ[end] = '3'\n"
+        "join()\nmpi.MPI_Finalize()",
+        "Communicator: mpirun started 3 ranks but MPI sees 1. It belongs to another installation "
+        "than the MPI library that meshfuse was built with; use the mpirun of the latter.",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", JOINS)
+def test_joining_that_is_refused(how, tmp_path):
+    program, message = JOINS[how]
+    code, _, output = start_job(tmp_path, JOINING + program, ranks=1)
+    assert output.strip() == message
+    assert code == 0
+
+
 def test_faults_at_random():
     """A dozen of the jobs of tests/faults; the deadline is generous, for busy machines."""
     script = Path(__file__).parents[1] / "faults" / "inject.py"

@@ -65,6 +65,37 @@ def test_check_of_half_a_reduction(op, message):
         half_of_a_sum(op).check()
 
 
+def test_check_of_sizes_that_no_input_has():
+    """The constants of the program need 15 elements; what is drawn has 0 to 5."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.reshape(fd.define_tensor([-1]), [3, 5]))
+    message = (
+        r"check: no inputs were found that the program accepts without a mesh: reshape: .*, the "
+        r"result \[3, 5\]\. .* Make its sizes constants, or run it on inputs of your own\."
+    )
+    with pytest.raises(meshfuse.Error, match=message):
+        fd.check()
+
+
+def test_check_of_a_maximum_on_another_mesh():
+    """The piece of a reduction that is not a sum cannot have another size."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 12])
+        out = fd.ops.max(x, [1])
+        fd.add_output(out)
+        place(PAIR, x, out)
+        shard(x, 1, 2)
+        out.outer_split(-1, 2)
+        out.rfactor([-1]).axis(-2).parallelize(X)
+    message = (
+        "check: the sizes of T1 = max(T2, dims=[1]) depend on the size of a mesh axis by an "
+        "rfactor of T2, and only a sum over it can be carried over to another mesh. Check the "
+        "program without that operation."
+    )
+    with pytest.raises(meshfuse.Error, match=re.escape(message)):
+        fd.check(mesh=3)
+
+
 def bundle(fd, path, **options):
     fd.save_repro(path, [torch.ones(2)], **options)
     return load_bundle(path)

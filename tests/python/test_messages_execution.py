@@ -62,6 +62,36 @@ def test_error_of_torch_in_a_step():
         fd.execute([ones, ones])
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ([-1, 1], [-1, -1], "axis 1 of T1 has 4 elements, that of T0 has 1."),
+        ([-1, -1], [-1, 1], "axis 1 of T1 has 1 elements, that of T0 has 4."),
+    ],
+    ids=["first", "second"],
+)
+def test_cat_does_not_broadcast(first, second, message):
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor(first), fd.define_tensor(second)
+        fd.add_output(fd.ops.cat([x, y], 0))
+    sizes = [4 if shape[1] < 0 else 1 for shape in (first, second)]
+    whole = (
+        f"cat: a conflict was found with 2 different sizes: {message} Only the axis along which "
+        "they are put together may differ."
+    )
+    with pytest.raises(meshfuse.Error, match=re.escape(whole)) as caught:
+        fd.execute([torch.ones(2, size) for size in sizes])
+    assert (caught.value.tensor, caught.value.axis) == ("T1", 1)
+
+
+def test_type_that_torch_lacks():
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.cast(fd.define_tensor([4]), DataType.Float4_e2m1fn))
+    message = "torch has no type for Float4_e2m1fn, so no tensor of it can be computed."
+    with pytest.raises(meshfuse.UnsupportedError, match=re.escape(message)):
+        fd.execute([torch.ones(4)])
+
+
 PAIR = DeviceMesh(range(2))
 
 
@@ -99,6 +129,18 @@ def reduced_half_on_the_mesh():
     return fd, [torch.ones(2, 4)]
 
 
+def reduction_with_another_split():
+    """The devices have halves of the axis, of which the result declares pieces of two elements."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 8])
+        out = fd.ops.sum(x, [1])
+        fd.add_output(out)
+        place(PAIR, x, out)
+        shard(x, 1, 2)
+        out.inner_split(1, 2)
+    return fd, [torch.ones(4, 8)]
+
+
 PIECE = (
     "is a piece of a reduction (rfactor), and its operands are divided in another way. Shard its "
     "operands as it is."
@@ -112,6 +154,9 @@ PIECE = (
          "linear: the products of T0 are divided over devices, and bias T2 has device axes, so "
          "that it cannot be added behind. Shard K elsewhere, or add the bias to the result."),
         (half_of_an_undivided_sum, "sum: T2 " + PIECE),
+        (reduction_with_another_split,
+         "sum: T1 is reduced over an axis that is divided over mesh_x in a way that cannot be "
+         "repeated on it. Use outer splits of whole axes."),
         (reduced_half_on_the_mesh, "min: T2 " + PIECE),
     ],
 )  # fmt: skip

@@ -299,6 +299,21 @@ def test_strict_programs_have_no_communication():
     found.compiled_ir()
 
 
+@pytest.mark.parametrize("layers", [1, 12], ids=["enumerated", "beam"])
+def test_strict_program_that_is_refused(layers):
+    """No further annotation takes away the communication that two given ones need."""
+    with FusionDefinition(strict=True) as fd:
+        x = fd.define_tensor([4, 8])
+        y = fd.ops.relu(x)
+        place(FOUR, x, y)
+        shard(x, 1, 4)
+        for _ in range(layers):
+            y = fd.ops.matmul(y, fd.define_tensor([8, 8]))
+        fd.add_output(y)
+    with pytest.raises(meshfuse.Error, match="strict mode: relu: T1 needs an implicit all-gather"):
+        autoshard(fd, FOUR)
+
+
 def test_inputs_say_where_they_lie():
     found = autoshard(mlp(), FOUR)
     assert all(tv.has_device_mesh() for tv in found.fusion.inputs())

@@ -305,7 +305,19 @@ def test_x(mesh_env, n): pass
         )
         code, output, _ = run_ranks(session, 2)
         assert code != 0
-        assert "the ranks collected different tests: rank 0 has nothing where rank 1 has" in output
+        assert (
+            "--mesh-backend: the ranks collected different tests: rank 0 has nothing where rank 1 "
+            "has"
+        ) in output
+
+    def test_launcher_of_another_backend(self, session):
+        session.makepyfile(PROGRAM + "def test_x(mesh_env): pass")
+        code, output, _ = run_ranks(session, 2, "--mesh-backend=c10d")
+        assert code != 0
+        assert (
+            "Error: --mesh-backend=c10d: this process runs on 'mpi'. Start pytest with the "
+            "launcher of that backend."
+        ) in output
 
     def test_stop_after_first_failure(self, session):
         """-x stops all ranks, also those on which the test passed."""

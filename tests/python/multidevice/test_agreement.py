@@ -8,6 +8,7 @@ simulated mesh one process has all inputs.
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 import torch
@@ -142,7 +143,7 @@ def test_scalars_that_differ(multidevice_test):
     with FusionDefinition() as fd:
         x, factor = fd.define_tensor([RANKS, 3]), fd.define_scalar(None, DataType.Double)
         fd.add_output(fd.ops.sum(fd.ops.mul(x, factor), [0]))
-        place(DeviceMesh(range(RANKS)), x, y, z)
+        place(DeviceMesh(range(RANKS)), x)
         shard(x, 0, RANKS)
     x = torch.ones(1, 3)
     for factor in (2.0, 0.5, 2):
@@ -154,13 +155,30 @@ def test_scalars_that_differ(multidevice_test):
     assert fd.execute([x, 3.0])[0].tolist() == [3.0 * RANKS] * 3
 
 
+def test_scalars_that_print_alike(multidevice_test):
+    """Not-a-number has many forms, and one text."""
+    with FusionDefinition() as fd:
+        x, factor = fd.define_tensor([RANKS, 3]), fd.define_scalar(None, DataType.Double)
+        fd.add_output(fd.ops.sum(fd.ops.mul(x, factor), [0]))
+        place(DeviceMesh(range(RANKS)), x)
+        shard(x, 0, RANKS)
+    bits = 0x7FF8000000000000 + (multidevice_test.rank == RANKS - 1)
+    (nan,) = struct.unpack("d", struct.pack("Q", bits))
+    error = refused(meshfuse.Error, fd.execute, [torch.ones(1, 3), nan])
+    assert str(error).startswith(
+        "execute: the ranks are out of step: rank 0 is in another execution of the same program "
+        f"than rank {RANKS - 1}. All ranks must execute the same programs in the same order."
+    )
+    assert fd.execute([torch.ones(1, 3), 2.0])[0].tolist() == [2.0 * RANKS] * 3
+
+
 def test_scalars_that_differ_in_a_size(multidevice_test):
     """A number that sizes or places depend on must be the same on all ranks too."""
     with FusionDefinition() as fd:
         x, k = fd.define_tensor([RANKS, -1]), fd.define_scalar(None, DataType.Int)
         window = fd.ops.slice(x, [0, k], [RANKS, fd.ops.add(k, 2)])
         fd.add_output(fd.ops.sum(window, [0]))
-        place(DeviceMesh(range(RANKS)), x, y, z)
+        place(DeviceMesh(range(RANKS)), x)
         shard(x, 0, RANKS)
     x = torch.arange(6.0).reshape(1, 6)
     for k in (0, 3, 1):

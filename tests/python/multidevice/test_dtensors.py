@@ -102,6 +102,13 @@ def test_wrong_inputs(ranks):
         meshfuse.execute_with_dtensors(fd, inputs)
     with pytest.raises(ValueError, match="Give at least one DTensor"):
         meshfuse.execute_with_dtensors(fd, [])
+    for wrong in (inputs[0], 3):
+        message = (
+            "execute_with_dtensors: in_dtensors must be a list with one DTensor per tensor input, "
+            rf"but it is a {type(wrong).__name__}\."
+        )
+        with pytest.raises(TypeError, match=message):
+            meshfuse.execute_with_dtensors(fd, wrong)
 
 
 def grid(ranks):
@@ -313,7 +320,11 @@ def test_uneven_sizes_without_uneven_mode(ranks):
         t = fd.define_tensor([-1])
         fd.add_output(fd.ops.neg(t))
         t.set_sharding(from_placements([Shard(0)], mesh))
-    with pytest.raises(meshfuse.Error, match=rf"axis 0 of input 0 .* size {2 * ranks + 1}, which"):
+    message = (
+        rf"execute_with_dtensors: axis 0 of input 0 \(T0\) has size {2 * ranks + 1}, which is not "
+        rf"divisible by {ranks}, for mesh_x \({ranks}\)\. Choose a size that"
+    )
+    with pytest.raises(meshfuse.Error, match=message):
         meshfuse.execute_with_dtensors(fd, [x])
 
 

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 import meshfuse
-from meshfuse import DeviceMesh, FusionDefinition, ParallelType
+from meshfuse import CommunicatorBackend, DeviceMesh, FusionDefinition, ParallelType
+from meshfuse.multidevice import MultiDeviceExecutor, MultiDeviceExecutorParams
 
 
 class ColumnParallel(FusionDefinition):
@@ -60,3 +63,24 @@ def test_ranks(multidevice_test):
     assert 0 <= multidevice_test.rank < multidevice_test.size
     assert 0 <= multidevice_test.local_rank < multidevice_test.local_size
     assert multidevice_test.communicator is meshfuse.Communicator.instance()
+
+
+def test_executor_of_another_backend(multidevice_test):
+    """All ranks refuse it, and run it once the backend is the one in use."""
+    if multidevice_test.size == 1:
+        pytest.skip("one rank has no backend")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor([2])))
+    params = MultiDeviceExecutorParams()
+    params.backend_type = CommunicatorBackend.ucc
+    executor = MultiDeviceExecutor(fd.fusion, params)
+    own = {"mpi": "mpi", "c10d": "gloo or nccl"}[multidevice_test.communicator.backend()]
+    message = (
+        f"MultiDeviceExecutor: backend_type is ucc, but the ranks talk through {own}. Set "
+        "params.backend_type to that, or start them with another launcher."
+    )
+    with pytest.raises(meshfuse.Error, match=re.escape(message)):
+        executor.run([torch.ones(2)])
+    multidevice_test.communicator.barrier()
+    params.backend_type = getattr(CommunicatorBackend, own.split()[0])
+    assert executor.run([torch.ones(2)])[0].tolist() == [-1, -1]
