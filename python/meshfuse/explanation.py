@@ -245,7 +245,7 @@ def _sizes_of_inputs(fusion: Fusion, inputs: Iterable[Any]) -> list[tuple[str, l
     return known
 
 
-def known_size(key: Any, value: Any) -> tuple[str, list[int], bool]:
+def known_size(key: Any, value: Any, caller: str = "explain") -> tuple[str, list[int], bool]:
     """Return an entry of ``sizes`` as the compiler takes it; raise where it is neither form."""
     name = key.name if isinstance(key, TensorView) else str(key)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SIZE:
@@ -255,7 +255,7 @@ def known_size(key: Any, value: Any) -> tuple[str, list[int], bool]:
     ):
         return name, list(value), True
     raise Error(
-        f"explain: sizes[{name!r}] is {value!r}. Give a number of elements, at most {MAX_SIZE}, "
+        f"{caller}: sizes[{name!r}] is {value!r}. Give a number of elements, at most {MAX_SIZE}, "
         "for an open size, as in {'T0.0': 4}, or the global sizes of an input, as in "
         "{'T0': (4, 8)}."
     )

@@ -198,12 +198,29 @@ def test_open_sizes(sizes):
     [
         ({}, r"depend on the size T\d\.\d, which the program leaves open. Pass sizes="),
         ({"T0": (4, 16), "T1": (12, 8)}, "16.*12"),
-        ({"T7": (4,)}, "sizes names 'T7'"),
+        ({"T7": (4,)}, "^plan_costs: sizes names 'T7'"),
+        ({"T0.0": -1}, r"^plan_costs: sizes\['T0.0'\] is -1"),
     ],
 )
 def test_wrong_sizes(sizes, message):
     with pytest.raises(meshfuse.Error, match=message):
         plan_costs(symbolic(), sizes=sizes)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "message"),
+    [
+        (3, r"axis 0 of T1, of which 16 elements are to be split, cannot be divided by 3"),
+        (0, "0 is not the shape of a mesh"),
+    ],
+)
+def test_wrong_meshes(mesh, message):
+    """A message begins with the function that was called."""
+    fd = set_between({}, {X: 0}, shape=(16, 8))
+    with pytest.raises(meshfuse.Error, match=f"^plan_costs: {message}"):
+        plan_costs(fd, mesh=mesh)
+    with pytest.raises(meshfuse.Error, match=f"^autoshard: {message}"):
+        meshfuse.autoshard(fd, mesh=mesh)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -132,24 +132,28 @@ def plan_costs(
         >>> plan_costs(fd, mesh=8).bytes
         224
     """
-    given = [known_size(key, value) for key, value in (sizes or {}).items()]
+    given = [known_size(key, value, "plan_costs") for key, value in (sizes or {}).items()]
     fusion = fd._executor().fusion()
     if mesh is not None:
-        fusion = fusion_on(fusion, mesh)
+        fusion = fusion_on(fusion, mesh, "plan_costs")
     program = parse(fusion.ir())
-    reader = ProgramReader(known_sizes(fusion, program, given))
+    reader = ProgramReader(known_sizes(fusion, program, given, "plan_costs"))
     return cost_of(reader.read(compiled_text(fusion)), current_links(links))
 
 
-def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int]) -> Fusion:
-    """Return the program with its splits carried over to a mesh; itself if it is on that."""
+def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int], caller: str) -> Fusion:
+    """Return the program with its splits carried over to a mesh; itself if it is on that.
+
+    Raises:
+        meshfuse.Error: they cannot be carried over; the message begins with ``caller``.
+    """
     from ..check import device_mesh
 
-    wanted = device_mesh(mesh)
+    wanted = device_mesh(mesh, caller)
     meshes = {t.get_device_mesh() for t in fusion.tensors() if t.has_device_mesh()}
     if meshes <= {wanted}:
         return fusion
-    moved = read_fusion(str(remesh(parse(fusion.ir()), wanted)), fusion.uneven)
+    moved = read_fusion(str(remesh(parse(fusion.ir()), wanted, caller)), fusion.uneven)
     moved.strict = fusion.strict
     moved.reduce_dtype = fusion.reduce_dtype
     return moved
