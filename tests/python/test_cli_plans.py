@@ -33,6 +33,8 @@ class Cost:
             "bytes": 2048 * self.mesh.size,
             "peak_memory": 3 << 20,
             "time_us": 100 / self.mesh.size,
+            "computed": 1.0,
+            "repeated_over": [],
         }
 
 
@@ -47,8 +49,8 @@ def planner(monkeypatch):
 def test_plan(text):
     lines = ok("plan", text, "--mesh", "8", "--mesh", "2x2").splitlines()
     assert lines[0].split("  ")[0] == "mesh"
-    assert lines[2].split() == ["8", "*", "1", "16", "KiB", "3", "MiB", "12.5"]
-    assert lines[3].split() == ["2x2", "1", "8", "KiB", "3", "MiB", "25.0"]
+    assert lines[2].split() == ["8", "*", "1", "16", "KiB", "3", "MiB", "12.5", "1", "x"]
+    assert lines[3].split() == ["2x2", "1", "8", "KiB", "3", "MiB", "25.0", "1", "x"]
     assert lines[4] == "* the least time"
 
 
@@ -57,7 +59,10 @@ def test_plan_as_json(text):
     """A list with an object per mesh."""
     found = ok_json("plan", text, "--mesh", "8", "--mesh", "dp=2,tp=4")
     assert [entry["mesh"] for entry in found] == ["8", "dp=2,tp=4"]
-    assert set(found[0]) == {"mesh", "communications", "bytes", "peak_memory", "time_us"}
+    assert set(found[0]) == {
+        *("mesh", "communications", "bytes", "peak_memory", "time_us"),
+        *("computed", "repeated_over"),
+    }
 
 
 @pytest.mark.usefixtures("planner")
@@ -73,6 +78,15 @@ def test_plan_on_a_mesh_that_does_not_fit(text):
 def test_plan_on_the_mesh_of_the_program(text):
     (own,), (two,) = ok_json("plan", text), ok_json("plan", text, "--mesh", "2")
     assert own == two and own["mesh"] == "2"
+
+
+def test_plan_that_repeats_work(text):
+    """The splits are over mesh_x alone."""
+    lines = ok("plan", text, "--mesh", "2x4", "--mesh", "8").splitlines()
+    assert lines[2].split()[-2:] == ["2", "x"] and lines[3].split()[-2:] == ["1", "x"]
+    assert lines[-1] == (
+        "mesh 2x4: no operation is divided over mesh_y; the same is computed 2 times"
+    )
 
 
 def test_plan_of_a_program_without_a_mesh(tmp_path):

@@ -62,14 +62,22 @@ def _show(found: list[dict[str, Any]]) -> None:
             _bytes(entry["bytes"]),
             _bytes(entry["peak_memory"]),
             f"{entry['time_us']:.1f}",
+            f"{entry['computed']:.3g} x",
         )
         for entry in good
     ]
-    columns = ("mesh", "communications", "sent", "peak memory", "time, us")
+    columns = ("mesh", "communications", "sent", "peak memory", "time, us", "computed")
     if rows:
         show_table(columns, rows, right=columns[1:])
         if len(good) > 1:
             click.echo("* the least time")
+    for entry in good:
+        if entry["repeated_over"]:
+            axes = " and ".join(entry["repeated_over"])
+            click.echo(
+                f"mesh {entry['mesh']}: no operation is divided over {axes}; the same is computed "
+                f"{entry['computed']:.3g} times"
+            )
     for entry in found:
         if "error" in entry:
             click.echo(f"meshfuse: mesh {entry['mesh']}: {entry['error']}", err=True)

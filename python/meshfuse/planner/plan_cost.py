@@ -20,6 +20,7 @@ from .local_program import LocalProgram, ProgramReader
 from .memory import peak_bytes
 from .open_sizes import known_sizes
 from .operations import step_us
+from .repetition import repetition_of
 
 if TYPE_CHECKING:
     from ..definition import FusionDefinition
@@ -60,6 +61,10 @@ class PlanCost:
         bytes: Bytes that one device sends.
         peak_memory: Bytes that one device holds at most, its parts of the inputs among them.
         time_us: Modelled microseconds, communications included.
+        computed: How often the same is computed, on the average of modelled time: 1.0 where no
+            device repeats another's work, 2.0 where each operation runs on two devices alike.
+        repeated_over: Mesh axes over which no operation is divided, ``"mesh_y"``: the devices along
+            them repeat each other's work.
     """
 
     mesh: tuple[int, ...]
@@ -67,6 +72,8 @@ class PlanCost:
     bytes: int = 0
     peak_memory: int = 0
     time_us: float = 0.0
+    computed: float = 1.0
+    repeated_over: list[str] = field(default_factory=list)
 
     @property
     def communication_us(self) -> float:
@@ -87,6 +94,11 @@ class PlanCost:
             f"for {counted} ({self.bytes} bytes per device); at most {self.peak_memory} bytes per "
             "device in memory"
         ]
+        if self.repeated_over:
+            lines.append(
+                f"  no operation is divided over {' and '.join(self.repeated_over)}: the same is "
+                f"computed {self.computed:.3g} times"
+            )
         lines += [
             f"  {c.kind} over {c.mesh_axis} for {c.tensor}: {c.team} devices, {c.bytes} bytes, "
             f"{c.time_us:.1f} us"
@@ -167,13 +179,14 @@ def compiled_text(fusion: Fusion) -> str:
 
 def cost_of(program: LocalProgram, links: Links) -> PlanCost:
     """Return the cost of a compiled program."""
-    communications = []
+    communications, computed = [], []
     total = 0.0
     for step in program.steps:
         time = step_us(step, links)
         total += time
         transfer = step.transfer
         if transfer is None or transfer.kind in _NOTHING_SENT:
+            computed.append((step, time))
             continue
         communications.append(
             CommunicationCost(
@@ -186,10 +199,13 @@ def cost_of(program: LocalProgram, links: Links) -> PlanCost:
             )
         )
     meshes = [mesh_shape(mesh) for mesh in {t.mesh for t in program.tensors.values()} if mesh]
+    repetition = repetition_of(computed)
     return PlanCost(
         max(meshes, key=lambda shape: (len(shape), shape), default=()),
         communications,
         sum(c.bytes for c in communications),
         peak_bytes(program),
         total,
+        repetition.times,
+        repetition.over,
     )
