@@ -15,6 +15,7 @@ import torch
 from . import _C
 from ._C import Error, Fusion, Scalar, TensorView
 from .limits import MAX_SIZE
+from .progress import busy
 
 if TYPE_CHECKING:
     from .planner.plan_cost import PlanCost
@@ -193,7 +194,8 @@ def explain(
     """Run the passes on a copy of ``fusion`` and say what they made of it."""
     known = _sizes_of_inputs(fusion, inputs) if inputs is not None else []
     known += [known_size(key, value) for key, value in (sizes or {}).items()]
-    facts = _C.explain(fusion, known)
+    with busy("explaining"):
+        facts = _C.explain(fusion, known)
     from .planner.explained import cost_and_suggestions
 
     tensors = [_tensor(dict(t)) for t in facts["tensors"]]

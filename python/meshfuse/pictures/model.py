@@ -14,7 +14,7 @@ from ..explanation import Explanation, TensorExplanation
 from ..explanation import _sizes_of_inputs as sizes_of_inputs
 from ..profile import FusionProfile
 from ..program_text import Program, Tensor
-from ..progress import busy, tracked
+from ..progress import tracked
 from .cells import grid, memory_model
 from .extents import bound_sizes, evaluate, open_sizes, stand_in
 from .graph import Node, make_graph
@@ -129,8 +129,7 @@ def make_picture(
     Raises:
         meshfuse.Error: the passes refuse the program, or sizes do not fit it.
     """
-    with busy("compiling"):
-        program = program_text.parse(fd.compiled_ir())
+    program = program_text.parse(fd.compiled_ir())
     given: dict[Any, Any] = dict(sizes or {})
     if inputs is not None:
         given |= {name: tuple(shape) for name, shape, _ in _given(fd, inputs)}

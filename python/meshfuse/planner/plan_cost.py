@@ -12,6 +12,7 @@ from .. import _C
 from .._C import DeviceMesh, Fusion, Scalar, TensorView
 from ..explanation import known_size
 from ..program_text import parse
+from ..progress import busy
 from ..remesh import mesh_shape, remesh
 from ..repro_on_failure import bundle_of_internal_error
 from ..uneven_text import read_fusion
@@ -146,11 +147,12 @@ def plan_costs(
     """
     given = [known_size(key, value, "plan_costs") for key, value in (sizes or {}).items()]
     fusion = fd._executor().fusion()
-    if mesh is not None:
-        fusion = fusion_on(fusion, mesh, "plan_costs")
-    program = parse(fusion.ir())
-    reader = ProgramReader(known_sizes(fusion, program, given, "plan_costs"))
-    return cost_of(reader.read(compiled_text(fusion)), current_links(links))
+    with busy("planning"):
+        if mesh is not None:
+            fusion = fusion_on(fusion, mesh, "plan_costs")
+        program = parse(fusion.ir())
+        reader = ProgramReader(known_sizes(fusion, program, given, "plan_costs"))
+        return cost_of(reader.read(compiled_text(fusion)), current_links(links))
 
 
 def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int], caller: str) -> Fusion:
