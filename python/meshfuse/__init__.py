@@ -45,6 +45,7 @@ def _check_torch() -> None:
 _check_torch()
 
 from . import multidevice, ops, pytorch_utils, schedule  # noqa: E402
+from . import notebook as _notebook  # noqa: E402, F401 - tensors get _repr_html_
 from ._C import (  # noqa: E402
     CacheOp,
     Communicator,

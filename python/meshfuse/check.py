@@ -116,13 +116,18 @@ def check(
     return _Search(Pair(program, rtol, uneven=fd._defined().uneven), seed).run(examples)
 
 
-def device_mesh(mesh: int | Sequence[int] | DeviceMesh) -> DeviceMesh:
+def device_mesh(mesh: int | Sequence[int] | DeviceMesh, caller: str = "check") -> DeviceMesh:
+    """Return the mesh that an argument says.
+
+    Raises:
+        meshfuse.Error: it is the shape of none; the message begins with ``caller``.
+    """
     if isinstance(mesh, DeviceMesh):
         return mesh
     shape = (mesh,) if isinstance(mesh, int) else tuple(mesh)
     if not 1 <= len(shape) <= 3 or any(n < 1 for n in shape):
         raise Error(
-            f"check: {mesh} is not the shape of a mesh. Give 1 to 3 sizes of at least 1, or a "
+            f"{caller}: {mesh} is not the shape of a mesh. Give 1 to 3 sizes of at least 1, or a "
             "DeviceMesh."
         )
     import torch

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ from ._C import (
     pipeline_dumps,
 )
 from .compat.cuda_to_cpu import redirected
+from .progress import busy
 from .python_text import function_text
 from .repro import input_kinds
 
@@ -55,8 +57,9 @@ def execute(fd: FusionDefinition, inputs: Iterable[Any], settings: Settings) -> 
         print(fd.repro_script_for(inputs))
     if settings.save_repro_inputs:
         fd._kinds = input_kinds(inputs)
-    results = run(cache, inputs, settings)
     first = fd._run is None
+    with busy("compiling and executing") if first else contextlib.nullcontext():
+        results = run(cache, inputs, settings)
     if first:
         fd.fec = cache
         fd._run = cache.runner()

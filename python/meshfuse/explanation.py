@@ -15,6 +15,7 @@ import torch
 from . import _C
 from ._C import Error, Fusion, Scalar, TensorView
 from .limits import MAX_SIZE
+from .progress import busy
 
 if TYPE_CHECKING:
     from .planner.plan_cost import PlanCost
@@ -193,7 +194,8 @@ def explain(
     """Run the passes on a copy of ``fusion`` and say what they made of it."""
     known = _sizes_of_inputs(fusion, inputs) if inputs is not None else []
     known += [known_size(key, value) for key, value in (sizes or {}).items()]
-    facts = _C.explain(fusion, known)
+    with busy("explaining"):
+        facts = _C.explain(fusion, known)
     from .planner.explained import cost_and_suggestions
 
     tensors = [_tensor(dict(t)) for t in facts["tensors"]]
@@ -245,7 +247,7 @@ def _sizes_of_inputs(fusion: Fusion, inputs: Iterable[Any]) -> list[tuple[str, l
     return known
 
 
-def known_size(key: Any, value: Any) -> tuple[str, list[int], bool]:
+def known_size(key: Any, value: Any, caller: str = "explain") -> tuple[str, list[int], bool]:
     """Return an entry of ``sizes`` as the compiler takes it; raise where it is neither form."""
     name = key.name if isinstance(key, TensorView) else str(key)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SIZE:
@@ -255,7 +257,7 @@ def known_size(key: Any, value: Any) -> tuple[str, list[int], bool]:
     ):
         return name, list(value), True
     raise Error(
-        f"explain: sizes[{name!r}] is {value!r}. Give a number of elements, at most {MAX_SIZE}, "
+        f"{caller}: sizes[{name!r}] is {value!r}. Give a number of elements, at most {MAX_SIZE}, "
         "for an open size, as in {'T0.0': 4}, or the global sizes of an input, as in "
         "{'T0': (4, 8)}."
     )

@@ -14,6 +14,7 @@ from ._C import Error, Fusion, FusionExecutorCache, Scalar, TensorView
 from .explanation import Explanation
 from .lifecycle import Lifecycle, Phase
 from .profile import FusionProfile
+from .progress import busy
 from .python_text import function_text
 from .repro_on_failure import bundle_of_internal_error
 
@@ -62,7 +63,7 @@ class Inspection:
     def compiled_ir(self) -> str:
         """Return the program after the passes, communications inserted, as text."""
         cache = self._executor()
-        with bundle_of_internal_error(cache.fusion()):
+        with bundle_of_internal_error(cache.fusion()), busy("compiling"):
             return cache.compiled_ir()
 
     def plan(self) -> str:

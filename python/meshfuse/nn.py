@@ -57,11 +57,7 @@ class _ParallelLinear(Module):
         self._check_features()
         ways = len(self._devices)
         rows, columns = (ways, 1) if self._columns else (1, ways)
-        if (dtype or torch.get_default_dtype()) not in _DTYPES:
-            raise Error(
-                f"{name}: parameters of {dtype or torch.get_default_dtype()} are not supported. "
-                f"Give a dtype of {', '.join(str(d) for d in _DTYPES)}."
-            )
+        _check_dtype(name, dtype or torch.get_default_dtype(), "Give a dtype of")
         factory: Any = {"device": device, "dtype": dtype}
         sizes = out_features // rows, in_features // columns
         self.weight = Parameter(torch.empty(sizes, **factory))
@@ -204,11 +200,7 @@ class _ParallelLinear(Module):
                 f"this process is rank {rank}. Load the file that this rank has saved, or make the "
                 "layer here and use load_global."
             )
-        if dtype not in _DTYPES:
-            raise Error(
-                f"{name}: parameters of {dtype} are not supported. Convert the layer to one of "
-                f"{', '.join(str(d) for d in _DTYPES)}."
-            )
+        _check_dtype(name, dtype, "Convert the layer to one of")
         layout = LinearLayout(
             self.in_features,
             self.out_features,
@@ -397,7 +389,8 @@ def _row_of(
     if max(mesh.devices) >= size:
         raise Error(
             f"{name}: the mesh {mesh} needs device {max(mesh.devices)}, but the communicator has "
-            f"{size} devices (0 to {size - 1}). Start more ranks, or use a smaller mesh."
+            f"{size} devices (0 to {size - 1}). Start {max(mesh.devices) + 1} ranks, or use a "
+            "smaller mesh."
         )
     row = list(mesh.slice_of(rank, ParallelType.mesh_x))
     return row, names, row.index(rank)
@@ -412,6 +405,12 @@ def _rank(name: str) -> int:
             "ranks that mpirun or torchrun starts, or on one device."
         )
     return communicator.rank()
+
+
+def _check_dtype(name: str, dtype: torch.dtype, advice: str) -> None:
+    if dtype not in _DTYPES:
+        known = ", ".join(map(str, _DTYPES))
+        raise Error(f"{name}: parameters of {dtype} are not supported. {advice} {known}.")
 
 
 def _autocast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

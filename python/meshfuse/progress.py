@@ -56,7 +56,7 @@ class Progress:
         """Name what is going on, before the bar."""
         self._what = what
         self._begun = time.monotonic()
-        self._tried = not sys.stderr.isatty()
+        self._tried = not _on_terminal()
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
@@ -92,7 +92,7 @@ def busy(what: str) -> Iterator[None]:
         >>> with busy("compiling"):
         ...     pass
     """
-    if not sys.stderr.isatty():
+    if not _on_terminal():
         yield
         return
     ended = threading.Event()
@@ -105,6 +105,13 @@ def busy(what: str) -> Iterator[None]:
     finally:
         ended.set()
         shown.join()
+
+
+def _on_terminal() -> bool:
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:  # it is closed
+        return False
 
 
 def _show_until(what: str, ended: threading.Event) -> None:

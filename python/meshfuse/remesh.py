@@ -11,8 +11,13 @@ from ._C import DeviceMesh, Error
 from .program_text import MESH_AXES, Axis, Program, Statement, Tensor, Transform
 
 
-def remesh(program: Program, mesh: DeviceMesh) -> Program:
+def remesh(program: Program, mesh: DeviceMesh, caller: str = "check") -> Program:
     """Return the program on ``mesh``: every split for a mesh axis is made with its new size.
+
+    Args:
+        program: The program.
+        mesh: The mesh.
+        caller: Function that was called; messages begin with it.
 
     Raises:
         meshfuse.Error: the program has several meshes, ``mesh`` lacks a mesh axis that a tensor is
@@ -21,8 +26,8 @@ def remesh(program: Program, mesh: DeviceMesh) -> Program:
     meshes = program.meshes()
     if len(meshes) > 1:
         raise Error(
-            f"check: the program has {len(meshes)} meshes ({'; '.join(meshes)}), and a mesh that "
-            "is given replaces a single one. Leave mesh out, to check it on its own meshes."
+            f"{caller}: the program has {len(meshes)} meshes ({'; '.join(meshes)}), and a mesh "
+            "that is given replaces a single one. Leave mesh out, to keep its own meshes."
         )
     text = mesh_text(mesh, meshes[0] if meshes else None)
     sizes = dict(zip(MESH_AXES, reversed(mesh.shape), strict=False))
@@ -31,9 +36,9 @@ def remesh(program: Program, mesh: DeviceMesh) -> Program:
     for statement in program.statements:
         tensors = []
         for name, tensor in zip(statement.names, statement.tensors, strict=False):
-            root = _root(program, done, statement, name, tensor)
+            root = _root(program, done, statement, name, tensor, caller)
             moved = replace(tensor, root=root, mesh=text if tensor.mesh else None)
-            done[name] = _resized(name, moved, sizes, mesh) if tensor.mesh else moved
+            done[name] = _resized(name, moved, sizes, mesh, caller) if tensor.mesh else moved
             tensors.append(done[name])
         statements.append(replace(statement, tensors=tuple(tensors)))
     return replace(program, statements=tuple(statements))
@@ -74,7 +79,12 @@ def ceil_div(extent: str, factor: int) -> str:
 
 
 def _root(
-    program: Program, done: dict[str, Tensor], statement: Statement, name: str, tensor: Tensor
+    program: Program,
+    done: dict[str, Tensor],
+    statement: Statement,
+    name: str,
+    tensor: Tensor,
+    caller: str,
 ) -> tuple[Axis, ...]:
     """Return the root axes; those that read axes made by an rfactor may have other extents."""
     old = program.tensors()
@@ -85,9 +95,9 @@ def _root(
     read = [] if source is None else [a for a in done[source].logical() if a.kind != "r"]
     if statement.op != "sum" or len(read) > len(tensor.root):
         raise Error(
-            f"check: the sizes of {name} = {statement.call} depend on the size of a mesh axis by "
-            f"an rfactor of {' and '.join(resized)}, and only a sum over it can be carried over to "
-            "another mesh. Check the program without that operation."
+            f"{caller}: the sizes of {name} = {statement.call} depend on the size of a mesh axis "
+            f"by an rfactor of {' and '.join(resized)}, and only a sum over it can be carried over "
+            "to another mesh. Use a program without that operation."
         )
     extents = [axis.extent for axis in read] + [axis.extent for axis in tensor.root[len(read) :]]
     return tuple(replace(a, extent=e) for a, e in zip(tensor.root, extents, strict=True))
@@ -97,7 +107,9 @@ def _shape_differs(old: Tensor, new: Tensor) -> bool:
     return old.item("logical") is not None and old.shape() != new.shape()
 
 
-def _resized(name: str, tensor: Tensor, sizes: dict[str, int], mesh: DeviceMesh) -> Tensor:
+def _resized(
+    name: str, tensor: Tensor, sizes: dict[str, int], mesh: DeviceMesh, caller: str
+) -> Tensor:
     known: dict[str, Axis] = {}
     position = {axis.ref: i for i, axis in enumerate(tensor.root)}  # what an axis was made of
 
@@ -105,13 +117,13 @@ def _resized(name: str, tensor: Tensor, sizes: dict[str, int], mesh: DeviceMesh)
         if axis.parallel in MESH_AXES:
             if axis.parallel not in sizes:
                 raise Error(
-                    f"check: {name} is on mesh_{axis.parallel}, which {mesh} lacks. Give a mesh of "
-                    f"at least {MESH_AXES.index(axis.parallel) + 1} axes."
+                    f"{caller}: {name} is on mesh_{axis.parallel}, which {mesh} lacks. Give a mesh "
+                    f"of at least {MESH_AXES.index(axis.parallel) + 1} axes."
                 )
             size = sizes[axis.parallel]
             if whole and axis.kind != "b" and axis.extent.isdigit() and int(axis.extent) != size:
                 raise Error(
-                    f"check: axis {position[axis.ref]} of {name} (size {axis.extent}) is on "
+                    f"{caller}: axis {position[axis.ref]} of {name} (size {axis.extent}) is on "
                     f"mesh_{axis.parallel} as a whole, but that has size {size} in {mesh}. Split "
                     "the axis and put a half of it there, or give a mesh of that size."
                 )
@@ -125,7 +137,7 @@ def _resized(name: str, tensor: Tensor, sizes: dict[str, int], mesh: DeviceMesh)
             whole = item.words[0] == "merge"
             of = position[item.words[1]]
             position.update((axis.ref, of) for axis in item.made)
-            what = f"axis {of} of {name}"
+            what = f"{caller}: axis {of} of {name}"
             item = _merge(item, known) if whole else _split(what, item, known, sizes, mesh)
             item = replace(item, made=tuple(keep(axis, whole) for axis in item.made))
         items.append(item)
@@ -155,7 +167,7 @@ def _split(
     size = source.size
     if size.isdigit() and int(size) % count and source.kind != "b":
         raise Error(
-            f"check: {what}, of which {size} elements are to be split, cannot be divided by "
+            f"{what}, of which {size} elements are to be split, cannot be divided by "
             f"{count} for {mesh}. Give a mesh whose axes divide it, or a size that is symbolic."
         )
     rest = ceil_div(source.extent, count)

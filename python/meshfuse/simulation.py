@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -13,6 +14,7 @@ import torch
 from . import _C, failure
 from ._C import Communicator, CommunicatorGuard, Error, TensorView
 from .limits import MAX_DEVICES
+from .progress import busy
 from .repro_on_failure import write_bundle_of_failure
 
 if TYPE_CHECKING:
@@ -109,7 +111,9 @@ class Simulation:
                 "simulated devices. Give one list per device."
             )
         try:
-            return fd._executor().run_all(list(per_rank_inputs), self._communicator)
+            cache = fd._executor()
+            with contextlib.nullcontext() if cache.was_run() else busy("compiling and executing"):
+                return cache.run_all(list(per_rank_inputs), self._communicator)
         except Exception as error:
             failure.log_once(error, "executing a fusion on a simulated mesh")
             _write_bundle(error, fd, per_rank_inputs)

@@ -23,7 +23,7 @@ class Cost:
     def __init__(self, fd, mesh, sizes):
         assert isinstance(fd, FusionDefinition)
         if 16 % mesh.size:
-            raise meshfuse.Error(f"check: 16 elements cannot be divided by {mesh.size}.")
+            raise meshfuse.Error(f"plan_costs: 16 elements cannot be divided by {mesh.size}.")
         self.mesh, self.sizes = mesh, sizes
 
     def to_dict(self):
@@ -33,6 +33,8 @@ class Cost:
             "bytes": 2048 * self.mesh.size,
             "peak_memory": 3 << 20,
             "time_us": 100 / self.mesh.size,
+            "computed": 1.0,
+            "repeated_over": [],
         }
 
 
@@ -47,8 +49,8 @@ def planner(monkeypatch):
 def test_plan(text):
     lines = ok("plan", text, "--mesh", "8", "--mesh", "2x2").splitlines()
     assert lines[0].split("  ")[0] == "mesh"
-    assert lines[2].split() == ["8", "*", "1", "16", "KiB", "3", "MiB", "12.5"]
-    assert lines[3].split() == ["2x2", "1", "8", "KiB", "3", "MiB", "25.0"]
+    assert lines[2].split() == ["8", "*", "1", "16", "KiB", "3", "MiB", "12.5", "1", "x"]
+    assert lines[3].split() == ["2x2", "1", "8", "KiB", "3", "MiB", "25.0", "1", "x"]
     assert lines[4] == "* the least time"
 
 
@@ -57,7 +59,10 @@ def test_plan_as_json(text):
     """A list with an object per mesh."""
     found = ok_json("plan", text, "--mesh", "8", "--mesh", "dp=2,tp=4")
     assert [entry["mesh"] for entry in found] == ["8", "dp=2,tp=4"]
-    assert set(found[0]) == {"mesh", "communications", "bytes", "peak_memory", "time_us"}
+    assert set(found[0]) == {
+        *("mesh", "communications", "bytes", "peak_memory", "time_us"),
+        *("computed", "repeated_over"),
+    }
 
 
 @pytest.mark.usefixtures("planner")
@@ -65,13 +70,28 @@ def test_plan_on_a_mesh_that_does_not_fit(text):
     """The others are shown."""
     result = run("plan", text, "--mesh", "3", "--mesh", "8")
     assert result.exit_code == 1 and "12.5" in result.stdout
-    assert result.stderr == "meshfuse: mesh 3: check: 16 elements cannot be divided by 3.\n"
+    assert result.stderr == "meshfuse: mesh 3: plan: 16 elements cannot be divided by 3.\n"
     result = run("plan", text, "--mesh", "3", "--json")
     assert result.exit_code == 1 and set(json.loads(result.stdout)[0]) == {"mesh", "error"}
 
 
-def test_plan_needs_a_mesh(text):
-    assert failed("plan", text)[0] == 2
+def test_plan_on_the_mesh_of_the_program(text):
+    (own,), (two,) = ok_json("plan", text), ok_json("plan", text, "--mesh", "2")
+    assert own == two and own["mesh"] == "2"
+
+
+def test_plan_that_repeats_work(text):
+    """The splits are over mesh_x alone."""
+    lines = ok("plan", text, "--mesh", "2x4", "--mesh", "8").splitlines()
+    assert lines[2].split()[-2:] == ["2", "x"] and lines[3].split()[-2:] == ["1", "x"]
+    assert lines[-1] == (
+        "mesh 2x4: no operation is divided over mesh_y; the same is computed 2 times"
+    )
+
+
+def test_plan_of_a_program_without_a_mesh(tmp_path):
+    file = written(tmp_path, "alone.mf", "T0: f32[i0{4}]\nT1 = neg(T0): f32[i0{4}]\nreturn T1\n")
+    assert ok("plan", file).splitlines()[2].split()[:2] == ["none", "0"]
 
 
 @pytest.mark.parametrize(
@@ -95,12 +115,12 @@ def test_not_available(text, call, name, monkeypatch):
 @pytest.fixture
 def pictures(monkeypatch):
     module = types.ModuleType("meshfuse.pictures")
-    module.terminal = lambda fd: "\x1b[31mpicture\x1b[0m"
+    module.terminal = lambda fd, sizes: "\x1b[31mpicture\x1b[0m"
     monkeypatch.setitem(sys.modules, "meshfuse.pictures", module)
     monkeypatch.setattr(
         FusionDefinition,
         "visualize",
-        lambda self, path=None: path.write_text("<html>"),
+        lambda self, path=None, sizes=None: path.write_text("<html>"),
         raising=False,
     )
 
@@ -118,3 +138,15 @@ def test_visualize(text, tmp_path):
 def test_visualize_into_a_folder_that_is_missing(text, tmp_path):
     code, told = failed("visualize", text, "-o", tmp_path / "none" / "out.html")
     assert (code, told) == (1, f"visualize: there is no folder {tmp_path / 'none'}. Make it first.")
+
+
+OPEN = ROW_PARALLEL.replace("i0{4}", "i0{T0.0}")
+
+
+def test_visualize_with_sizes(tmp_path):
+    file = written(tmp_path, "open.mf", OPEN)
+    assert ok("visualize", file).startswith("T0.0 is open and drawn as 4\nT0")
+    assert ok("visualize", file, "--size", "T0.0=6").startswith("T0 = input  [6, 16@x]\n")
+    page = tmp_path / "open.html"
+    ok("visualize", file, "--size", "T0=6x16", "-o", page)
+    assert '"assumed":{}' in page.read_text().replace(" ", "")

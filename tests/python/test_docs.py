@@ -56,6 +56,12 @@ def test_examples_of_docstrings(module: Path, monkeypatch: pytest.MonkeyPatch) -
     assert result.attempted > 0 and result.failed == 0
 
 
+def test_pages_name_nothing_private() -> None:
+    """But for names of others: sched._set_device_mesh of nvFuser, and os._exit."""
+    found = {word for page in PAGES for word in re.findall(r"\w\._[a-z]\w+", page.read_text())}
+    assert found <= {"d._set_device_mesh", "s._exit"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_of_page_exist(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)

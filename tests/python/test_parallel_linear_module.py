@@ -110,7 +110,7 @@ def simulated():
             lambda: nn.RowParallelLinear(4, 2, mesh=DeviceMesh([0, 1])),
             meshfuse.Error,
             "RowParallelLinear: the mesh DeviceMesh{0 1} needs device 1, but the communicator has "
-            "1 devices (0 to 0). Start more ranks, or use a smaller mesh.",
+            "1 devices (0 to 0). Start 2 ranks, or use a smaller mesh.",
         ),
         (
             lambda: nn.RowParallelLinear(4, 2, mesh=[0]),

@@ -312,6 +312,20 @@ def test_browser_shows_tensors_and_graph(make, tmp_path):
 
 
 @needs_browser
+def test_browser_shows_a_tensor(tmp_path):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(2)), x)
+        shard(x, 0, 2)
+    page = html.unescape(re.search(r'srcdoc="([^"]*)"', x._repr_html_())[1])
+    report = shown(page, tmp_path)
+    assert_seen(report["cells"], 24)
+    assert not report["nodes"] and report["memory"] and report["axes"]
+    assert report["overflow"] == 0 and "T0[0, 0" in report["tipText"]
+
+
+@needs_browser
 def test_browser_shows_a_profile(tmp_path):
     fd, profile = profiled()
     report = shown(fd.visualize(profile=profile), tmp_path)

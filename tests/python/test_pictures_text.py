@@ -89,6 +89,43 @@ def test_notebook_has_the_page_in_a_frame():
     assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == fd.visualize()
 
 
+def test_notebook_shows_a_tensor():
+    """As it is compiled, its division taken from a neighbour; the page is that of one tensor."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, -1])
+        y = fd.ops.relu(x)
+        fd.add_output(y)
+        place(DeviceMesh(range(2)), x)
+        shard(x, 0, 2)
+        open_one = page_of(x)  # not complete yet
+    assert y._repr_html_().startswith('<iframe title="meshfuse tensor T1" srcdoc="')
+    page = page_of(y)
+    assert '"on_mesh":{"x":0}' in page and "from T0 along" in page
+    assert '"name":"T0"' not in page and '"nodes":[]' in page and "http" not in strip_svg(page)
+    assert '"on_mesh":{"x":0}' in open_one and '"assumed":{"T0.1":4}' in open_one
+
+
+def page_of(tv):
+    return html.unescape(re.search(r'srcdoc="([^"]*)"', tv._repr_html_())[1])
+
+
+def strip_svg(page):
+    return page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_notebook_shows_a_tensor_of_a_program_that_is_refused():
+    with FusionDefinition(strict=True) as fd:
+        x, w = fd.define_tensor([4, 8]), fd.define_tensor([8, 6])
+        y = fd.ops.matmul(x, w)
+        fd.add_output(y)
+        place(DeviceMesh(range(2)), x, w)
+        shard(x, 1, 2)
+        shard(w, 0, 2)
+        unused = fd.ops.relu(x)
+    assert '"on_mesh":{"x":1}' in page_of(x)
+    assert unused._repr_html_() is None
+
+
 def test_notebook_has_nothing_where_there_is_no_program():
     assert FusionDefinition()._repr_html_() is None
     with FusionDefinition(strict=True) as fd:

@@ -160,11 +160,41 @@ def test_another_mesh():
 def test_dict_and_text():
     cost = plan_costs(mlp())
     facts = json.loads(json.dumps(cost.to_dict()))
-    assert set(facts) == {"mesh", "communications", "bytes", "peak_memory", "time_us"}
+    assert set(facts) == {
+        *("mesh", "communications", "bytes", "peak_memory", "time_us"),
+        *("computed", "repeated_over"),
+    }
     assert facts["mesh"] == [4]
     assert [c["kind"] for c in facts["communications"]] == ["all-reduce"]
     assert "mesh 4" in str(cost)
     assert "1 all-reduce" in str(cost)
+
+
+def test_work_that_is_repeated():
+    """What is divided over x alone is computed by both rows of the mesh."""
+    cost = plan_costs(set_between({X: 0}, {X: 0}, mesh=GRID))
+    assert (cost.computed, cost.repeated_over) == (1.0, [])  # nothing is computed at all
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8, 16])
+        fd.add_output(fd.ops.exp(x))
+        place(GRID, x)
+        shard(x, 0, 4)
+    cost = plan_costs(fd)
+    assert (cost.computed, cost.repeated_over) == (2.0, ["mesh_y"])
+    assert "no operation is divided over mesh_y: the same is computed 2 times" in str(cost)
+    assert plan_costs(fd, mesh=(1, 4)).repeated_over == []
+
+
+def test_work_that_is_repeated_in_part():
+    """One of two operations alike is whole on each of four devices."""
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([8, 16]), fd.define_tensor([2, 16])
+        fd.add_output(fd.ops.neg(x))
+        fd.add_output(fd.ops.neg(y))
+        place(FOUR, x, y)
+        shard(x, 0, 4)
+    cost = plan_costs(fd)
+    assert (cost.computed, cost.repeated_over) == (pytest.approx(2 / (1 + 1 / 4)), [])
 
 
 def test_no_mesh():
@@ -198,12 +228,29 @@ def test_open_sizes(sizes):
     [
         ({}, r"depend on the size T\d\.\d, which the program leaves open. Pass sizes="),
         ({"T0": (4, 16), "T1": (12, 8)}, "16.*12"),
-        ({"T7": (4,)}, "sizes names 'T7'"),
+        ({"T7": (4,)}, "^plan_costs: sizes names 'T7'"),
+        ({"T0.0": -1}, r"^plan_costs: sizes\['T0.0'\] is -1"),
     ],
 )
 def test_wrong_sizes(sizes, message):
     with pytest.raises(meshfuse.Error, match=message):
         plan_costs(symbolic(), sizes=sizes)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "message"),
+    [
+        (3, r"axis 0 of T1, of which 16 elements are to be split, cannot be divided by 3"),
+        (0, "0 is not the shape of a mesh"),
+    ],
+)
+def test_wrong_meshes(mesh, message):
+    """A message begins with the function that was called."""
+    fd = set_between({}, {X: 0}, shape=(16, 8))
+    with pytest.raises(meshfuse.Error, match=f"^plan_costs: {message}"):
+        plan_costs(fd, mesh=mesh)
+    with pytest.raises(meshfuse.Error, match=f"^autoshard: {message}"):
+        meshfuse.autoshard(fd, mesh=mesh)
 
 
 @pytest.mark.parametrize("kind", KINDS)

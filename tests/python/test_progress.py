@@ -8,8 +8,10 @@ import sys
 import threading
 
 import pytest
+import torch
 
-from meshfuse import progress
+import meshfuse
+from meshfuse import DeviceMesh, FusionDefinition, progress
 
 
 class Terminal(io.StringIO):
@@ -95,6 +97,55 @@ def test_a_bar_inside_a_bar_is_left_out(terminal, monkeypatch):
     monkeypatch.setattr(progress, "DELAY", 0)
     pairs = [(a, b) for a in progress.tracked("ab", "outer") for b in progress.tracked("xy", "in")]
     assert pairs == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+
+
+def test_what_may_take_long_says_so(terminal, monkeypatch):
+    """Compiling, explaining, planning, and what runs a definition for the first time."""
+    seen = []
+    monkeypatch.setattr(progress, "_show_until", lambda what, ended: seen.append(what))
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6])
+        fd.add_output(fd.ops.relu(x))
+    calls = {
+        fd.compiled_ir: ["compiling"],
+        fd.explain: ["explaining", "explaining: cost"],
+        lambda: meshfuse.plan_costs(fd, mesh=2): ["planning"],
+        lambda: fd.execute([torch.ones(4, 6)]): ["compiling and executing"],
+        lambda: fd.execute([-torch.ones(4, 6)]): [],
+    }
+    terminal()
+    for call, names in calls.items():
+        seen.clear()
+        call()
+        assert seen == names
+    with FusionDefinition() as other, meshfuse.simulate(2) as sim:
+        other.add_output(other.ops.relu(other.define_tensor([4, 6])))
+    sim.run(other, [torch.ones(4, 6)])
+    sim.run(other, [torch.ones(4, 6)])
+    assert seen == ["compiling and executing"]
+
+
+def test_annotations_that_are_tried_have_a_bar(terminal, monkeypatch):
+    stderr = terminal()
+    pytest.importorskip("rich")
+    monkeypatch.setattr(progress, "DELAY", 0)
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([8, 16]), fd.define_tensor([16, 8])
+        fd.add_output(fd.ops.matmul(x, w))
+        x.set_sharding(meshfuse.from_partition_spec("x, None", DeviceMesh(range(2))))
+    fd.explain(suggest=True)
+    assert "annotations tried" in stderr.getvalue()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_no_bar_without_stderr(monkeypatch, closed):
+    stderr = io.StringIO() if closed else None
+    if stderr is not None:
+        stderr.close()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    assert list(progress.tracked("ab", "reading")) == ["a", "b"]
+    with progress.busy("compiling"):
+        pass
 
 
 def test_exceptions_end_the_bar(terminal, monkeypatch):

@@ -12,20 +12,13 @@ from ..check import CheckFailure, CheckReport
 from .command import Failure, show_json
 from .command import command as make_command
 from .program_file import FILE, UNEVEN, load
-from .sizes import read_mesh
+from .sizes import meshes_option
 
 
 @make_command()
 @FILE
 @UNEVEN
-@click.option(
-    "--mesh",
-    "meshes",
-    type=read_mesh,
-    metavar="MESH",
-    multiple=True,
-    help="Carry the splits over to this mesh, 8 or 2x4; may be given several times.",
-)
+@meshes_option
 @click.option("--examples", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="Start of random numbers.")
 @click.option(

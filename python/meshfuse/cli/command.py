@@ -17,6 +17,7 @@ from typing import IO, Any
 import click
 
 from ..exceptions import Error, InternalError, PeerError, UnsupportedError
+from .wording import for_flags
 
 # What a program's own faults are raised as.
 _TOLD = (Error, UnsupportedError, PeerError, NotImplementedError)
@@ -69,6 +70,8 @@ class Command(click.Command):
             raise
         except Exception as error:
             shown = _as_click(ctx, error)
+            if isinstance(shown, Failure):
+                shown = type(shown)(for_flags(ctx.info_name, shown.message))
             if show_traceback:
                 click.echo(traceback.format_exc(), err=True, nl=False)
             if as_json:

@@ -12,39 +12,36 @@ from ..exceptions import Error
 from .command import command as make_command
 from .command import library, show_json
 from .program_file import FILE, UNEVEN, load
-from .sizes import SIZE_OPTION, mesh_name, read_mesh, read_sizes
+from .sizes import SIZE_OPTION, mesh_name, meshes_option, read_sizes
+from .wording import for_flags
 
 
 @make_command()
 @FILE
 @UNEVEN
-@click.option(
-    "--mesh",
-    "meshes",
-    type=read_mesh,
-    metavar="MESH",
-    multiple=True,
-    required=True,
-    help="8, 2x4, or dp=2,tp=4; may be given several times.",
-)
+@meshes_option
 @SIZE_OPTION
 def command(
     file: str, uneven: bool, meshes: tuple[DeviceMesh, ...], size: tuple[str, ...], as_json: bool
 ) -> None:
     """Say what FILE costs on each mesh: communications, bytes, memory and time per device.
 
-    The program's splits are carried over to the mesh, as by `meshfuse check --mesh`.
+    The program's splits are carried over to the mesh, as by `meshfuse check --mesh`. Without one,
+    FILE's own mesh counts.
     """
     plan_costs = library("plan", "planner", "plan_costs")
     fd = load(file, uneven)
     sizes = read_sizes(size)
     found: list[dict[str, Any]] = []
-    for mesh in meshes:
+    for mesh in meshes or (None,):
         try:
-            cost = plan_costs(fd, mesh, sizes=sizes).to_dict()
-            found.append({**cost, "mesh": mesh_name(mesh)})
+            entry = plan_costs(fd, mesh, sizes=sizes).to_dict()
+            name = mesh_name(mesh) if mesh else "x".join(map(str, entry["mesh"])) or "none"
         except Error as error:
-            found.append({"mesh": mesh_name(mesh), "error": str(error)})
+            if mesh is None:
+                raise
+            name, entry = mesh_name(mesh), {"error": for_flags("plan", str(error))}
+        found.append(entry | {"mesh": name})
     if as_json:
         show_json(found)
     else:
@@ -65,14 +62,22 @@ def _show(found: list[dict[str, Any]]) -> None:
             _bytes(entry["bytes"]),
             _bytes(entry["peak_memory"]),
             f"{entry['time_us']:.1f}",
+            f"{entry['computed']:.3g} x",
         )
         for entry in good
     ]
-    columns = ("mesh", "communications", "sent", "peak memory", "time, us")
+    columns = ("mesh", "communications", "sent", "peak memory", "time, us", "computed")
     if rows:
         show_table(columns, rows, right=columns[1:])
         if len(good) > 1:
             click.echo("* the least time")
+    for entry in good:
+        if entry["repeated_over"]:
+            axes = " and ".join(entry["repeated_over"])
+            click.echo(
+                f"mesh {entry['mesh']}: no operation is divided over {axes}; the same is computed "
+                f"{entry['computed']:.3g} times"
+            )
     for entry in found:
         if "error" in entry:
             click.echo(f"meshfuse: mesh {entry['mesh']}: {entry['error']}", err=True)

@@ -59,7 +59,16 @@ def _from_text(file: Path, uneven: bool) -> FusionDefinition:
     except Error as error:
         raise WrongInput(
             f"{file} is not a program in text form, as fd.ir() prints it: {error}"
+            + ("" if uneven else _uneven_advice(text))
         ) from error
+
+
+def _uneven_advice(text: str) -> str:
+    try:
+        parse_ir(text, uneven=True)
+    except Error:
+        return ""
+    return " A program with uneven=True is read by --uneven, and this one can be."
 
 
 def _from_script(file: Path, wanted: str) -> FusionDefinition:

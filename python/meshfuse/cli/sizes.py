@@ -70,6 +70,16 @@ def read_mesh(text: str) -> DeviceMesh:
         raise click.BadParameter(f"{text!r}: {error}") from error
 
 
+meshes_option = click.option(
+    "--mesh",
+    "meshes",
+    type=read_mesh,
+    metavar="MESH",
+    multiple=True,
+    help="Carry the splits over to this mesh: 8, 2x4, or dp=2,tp=4; may be given several times.",
+)
+
+
 def mesh_name(mesh: DeviceMesh) -> str:
     """Return a mesh as the option takes it: ``2x4``, ``dp=2,tp=4``."""
     if any(mesh.names):

@@ -11,6 +11,7 @@ import click
 from .command import Failure, library, show_json
 from .command import command as make_command
 from .program_file import FILE, UNEVEN, load
+from .sizes import SIZE_OPTION, read_sizes
 
 
 @make_command()
@@ -23,18 +24,25 @@ from .program_file import FILE, UNEVEN, load
     metavar="OUT.html",
     help="The page to write; without it the picture is printed as text.",
 )
-def command(file: str, uneven: bool, output: Path | None, as_json: bool) -> None:
-    """Draw FILE: tensors, how they are divided, and communications."""
+@SIZE_OPTION
+def command(
+    file: str, uneven: bool, output: Path | None, size: tuple[str, ...], as_json: bool
+) -> None:
+    """Draw FILE: tensors, how they are divided, and communications.
+
+    Sizes that are open and not given are drawn as ones that all splits divide.
+    """
+    sizes = read_sizes(size)
     fd: Any = load(file, uneven)
     if output is None:
-        text = library("visualize", "pictures", "terminal")(fd)
+        text = library("visualize", "pictures", "terminal")(fd, sizes=sizes)
         show_json({"text": click.unstyle(text)}) if as_json else click.echo(text)
         return
     if not output.absolute().parent.is_dir():
         raise Failure(f"visualize: there is no folder {output.absolute().parent}. Make it first.")
-    fd.visualize(output)
-    size = output.stat().st_size
+    fd.visualize(output, sizes=sizes)
+    count = output.stat().st_size
     if as_json:
-        show_json({"path": str(output), "bytes": size})
+        show_json({"path": str(output), "bytes": count})
     else:
-        click.echo(f"{output}: {size} bytes")
+        click.echo(f"{output}: {count} bytes")

@@ -14,16 +14,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._C import TensorView
 from ..profile import FusionProfile
 from .dot import dot_text
 from .model import make_picture
 from .page import page
+from .tensor import tensor_model
 from .terminal import terminal_text
 
 if TYPE_CHECKING:
     from ..definition import FusionDefinition
 
-__all__ = ["notebook", "terminal", "to_dot", "visualize"]
+__all__ = ["notebook", "notebook_of_tensor", "terminal", "to_dot", "visualize"]
 
 
 def visualize(
@@ -81,6 +83,18 @@ def to_dot(
 
 def notebook(fd: FusionDefinition, profile: FusionProfile | None = None) -> str:
     """Return the page in a frame of its own, for a cell of a notebook."""
-    text = html.escape(visualize(fd, profile=profile))
-    style = "width: 100%; height: 640px; border: 1px solid #8888; border-radius: 8px"
-    return f'<iframe title="meshfuse program" srcdoc="{text}" style="{style}"></iframe>'
+    return _frame(visualize(fd, profile=profile), "meshfuse program", 640)
+
+
+def notebook_of_tensor(tv: TensorView) -> str | None:
+    """Return a page of one tensor in a frame; None where its program does not have it yet."""
+    model = tensor_model(tv)
+    if model is None:
+        return None
+    title = f"meshfuse tensor {tv.name}"
+    return _frame(page(model, title), title, 420)
+
+
+def _frame(text: str, title: str, height: int) -> str:
+    style = f"width: 100%; height: {height}px; border: 1px solid #8888; border-radius: 8px"
+    return f'<iframe title="{title}" srcdoc="{html.escape(text)}" style="{style}"></iframe>'

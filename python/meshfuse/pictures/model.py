@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from ..explanation import Explanation, TensorExplanation
 from ..explanation import _sizes_of_inputs as sizes_of_inputs
 from ..profile import FusionProfile
 from ..program_text import Program, Tensor
-from ..progress import busy, tracked
+from ..progress import tracked
 from .cells import grid, memory_model
 from .extents import bound_sizes, evaluate, open_sizes, stand_in
 from .graph import Node, make_graph
@@ -43,10 +43,12 @@ class Picture:
         """Return how a tensor of the program is divided."""
         return Ownership(tensor, lambda text: max(evaluate(text, self.sizes), 0))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the page shows."""
+    def to_dict(self, only: Collection[str] | None = None) -> dict[str, Any]:
+        """Return what the page shows; of ``only`` these tensors, if that is given."""
         facts = {tensor.name: tensor for tensor in self.explanation.tensors}
         tensors = self.program.tensors()
+        if only is not None:
+            tensors = {name: tensors[name] for name in only}
         results = {result.split(" -> ")[0] for result in self.program.results}
         inputs = {statement.names[0] for statement in self.program.inputs()}
         shown = []
@@ -127,8 +129,7 @@ def make_picture(
     Raises:
         meshfuse.Error: the passes refuse the program, or sizes do not fit it.
     """
-    with busy("compiling"):
-        program = program_text.parse(fd.compiled_ir())
+    program = program_text.parse(fd.compiled_ir())
     given: dict[Any, Any] = dict(sizes or {})
     if inputs is not None:
         given |= {name: tuple(shape) for name, shape, _ in _given(fd, inputs)}

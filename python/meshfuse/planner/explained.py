@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from .._C import Error, Fusion
 from ..program_text import parse
+from ..progress import busy
 from .links import current_links
 from .local_program import ProgramReader
 from .open_sizes import KnownSize, known_sizes
@@ -25,8 +26,9 @@ def cost_and_suggestions(
     """
     try:
         links = current_links()
-        sizes = known_sizes(fusion, parse(fusion.ir()), known)
-        cost = cost_of(ProgramReader(sizes).read(compiled_text(_not_strict(fusion))), links)
+        with busy("explaining: cost"):
+            sizes = known_sizes(fusion, parse(fusion.ir()), known)
+            cost = cost_of(ProgramReader(sizes).read(compiled_text(_not_strict(fusion))), links)
     except Error:
         if suggest:
             raise

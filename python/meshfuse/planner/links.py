@@ -45,6 +45,10 @@ class Link:
     kinds: Mapping[str, Rate] = field(default_factory=dict)
     source: str = ""
 
+    def _rates(self) -> dict[str, Rate]:
+        """Return all rates by kind of communication, that of a message first."""
+        return {"message": self.rate, **self.kinds}
+
     def time_us(self, kind: str, team: int, buffer: float) -> float:
         """Return the modelled microseconds of a communication; 0 in a team of one device."""
         rate = self.kinds.get(kind, self.rate)
@@ -120,6 +124,10 @@ class Links:
     device: Device
     outer: Link | None = None
     devices_per_host: int | None = None
+
+    def _all_links(self) -> list[Link]:
+        """Return the inner link, and the outer one if there is one."""
+        return [self.inner] if self.outer is None else [self.inner, self.outer]
 
     def link_of(self, team: list[int]) -> Link:
         """Return the link that a team uses: the outer one if its devices are on several hosts."""
@@ -197,13 +205,10 @@ class Links:
     def __str__(self) -> str:
         """Return a table."""
         lines = [f"{'link':14}  {'communication':14}  {'alpha, us':>9}  {'GB/s':>8}"]
-        for link in (self.inner, self.outer):
-            if link is None:
-                continue
-            rates = {"message": link.rate, **link.kinds}
+        for link in self._all_links():
             lines += [
                 f"{link.name:14}  {kind:14}  {rate.alpha_us:9.2f}  {rate.gb_per_s:8.2f}"
-                for kind, rate in rates.items()
+                for kind, rate in link._rates().items()
             ]
             lines.append(f"  {link.source}")
         device = self.device
@@ -222,8 +227,8 @@ def _link(facts: Mapping[str, Any]) -> Link:
 
 
 def _check(links: Links) -> None:
-    for link in (links.inner, links.outer):
-        for kind, rate in {} if link is None else {"message": link.rate, **link.kinds}.items():
+    for link in links._all_links():
+        for kind, rate in link._rates().items():
             if kind not in (*KINDS, "message"):
                 raise Error(f"Links: '{kind}' is no kind of communication. Use {list(KINDS)}.")
             if rate.alpha_us < 0 or not rate.gb_per_s > 0:

@@ -18,19 +18,28 @@ ASSUMED_SIZE = 256
 KnownSize = tuple[str, list[int], bool]
 
 
-def known_sizes(fusion: Fusion, program: Program, known: Iterable[KnownSize]) -> dict[str, int]:
+def known_sizes(
+    fusion: Fusion, program: Program, known: Iterable[KnownSize], caller: str = "explain"
+) -> dict[str, int]:
     """Return the values by symbol (``"T0.0"``) of sizes as ``fd.explain`` takes them.
 
     Sizes that an operation needs to be equal to known ones, or to constants, are known too.
 
     Raises:
-        meshfuse.Error: they contradict each other or the program, or a name is unknown.
+        meshfuse.Error: they contradict each other or the program, or a name is unknown; the
+            message begins with ``caller``.
     """
     shapes = {s.names[0]: s.tensors[0].shape() for s in program.inputs() if s.tensors}
     values: dict[str, int] = {}
     listed = list(known)
     if listed:
-        _C.explain(fusion, listed)  # says what is wrong with them
+        try:
+            _C.explain(fusion, listed)  # says what is wrong with them
+        except Error as error:
+            told = str(error)
+            if caller == "explain" or not told.startswith("explain: "):
+                raise
+            raise Error(f"{caller}: {told.removeprefix('explain: ')}") from error
     for name, given, is_shape in listed:
         if not is_shape:
             values[name] = given[0]

@@ -12,6 +12,7 @@ from .. import _C
 from .._C import DeviceMesh, Fusion, Scalar, TensorView, parse_fusion
 from ..explanation import known_size
 from ..program_text import parse
+from ..progress import busy
 from ..remesh import mesh_shape, remesh
 from ..repro_on_failure import bundle_of_internal_error
 from .links import Links, current_links
@@ -19,6 +20,7 @@ from .local_program import LocalProgram, ProgramReader
 from .memory import peak_bytes
 from .open_sizes import known_sizes
 from .operations import step_us
+from .repetition import repetition_of
 
 if TYPE_CHECKING:
     from ..definition import FusionDefinition
@@ -59,6 +61,10 @@ class PlanCost:
         bytes: Bytes that one device sends.
         peak_memory: Bytes that one device holds at most, its parts of the inputs among them.
         time_us: Modelled microseconds, communications included.
+        computed: How often the same is computed, on the average of modelled time: 1.0 where no
+            device repeats another's work, 2.0 where each operation runs on two devices alike.
+        repeated_over: Mesh axes over which no operation is divided, ``"mesh_y"``: the devices along
+            them repeat each other's work.
     """
 
     mesh: tuple[int, ...]
@@ -66,6 +72,8 @@ class PlanCost:
     bytes: int = 0
     peak_memory: int = 0
     time_us: float = 0.0
+    computed: float = 1.0
+    repeated_over: list[str] = field(default_factory=list)
 
     @property
     def communication_us(self) -> float:
@@ -86,6 +94,11 @@ class PlanCost:
             f"for {counted} ({self.bytes} bytes per device); at most {self.peak_memory} bytes per "
             "device in memory"
         ]
+        if self.repeated_over:
+            lines.append(
+                f"  no operation is divided over {' and '.join(self.repeated_over)}: the same is "
+                f"computed {self.computed:.3g} times"
+            )
         lines += [
             f"  {c.kind} over {c.mesh_axis} for {c.tensor}: {c.team} devices, {c.bytes} bytes, "
             f"{c.time_us:.1f} us"
@@ -131,24 +144,29 @@ def plan_costs(
         >>> plan_costs(fd, mesh=8).bytes
         224
     """
-    given = [known_size(key, value) for key, value in (sizes or {}).items()]
+    given = [known_size(key, value, "plan_costs") for key, value in (sizes or {}).items()]
     fusion = fd._executor().fusion()
-    if mesh is not None:
-        fusion = fusion_on(fusion, mesh)
-    program = parse(fusion.ir())
-    reader = ProgramReader(known_sizes(fusion, program, given))
-    return cost_of(reader.read(compiled_text(fusion)), current_links(links))
+    with busy("planning"):
+        if mesh is not None:
+            fusion = fusion_on(fusion, mesh, "plan_costs")
+        program = parse(fusion.ir())
+        reader = ProgramReader(known_sizes(fusion, program, given, "plan_costs"))
+        return cost_of(reader.read(compiled_text(fusion)), current_links(links))
 
 
-def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int]) -> Fusion:
-    """Return the program with its splits carried over to a mesh; itself if it is on that."""
+def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int], caller: str) -> Fusion:
+    """Return the program with its splits carried over to a mesh; itself if it is on that.
+
+    Raises:
+        meshfuse.Error: they cannot be carried over; the message begins with ``caller``.
+    """
     from ..check import device_mesh
 
-    wanted = device_mesh(mesh)
+    wanted = device_mesh(mesh, caller)
     meshes = {t.get_device_mesh() for t in fusion.tensors() if t.has_device_mesh()}
     if meshes <= {wanted}:
         return fusion
-    moved = parse_fusion(str(remesh(parse(fusion.ir()), wanted)), fusion.uneven)
+    moved = parse_fusion(str(remesh(parse(fusion.ir()), wanted, caller)), fusion.uneven)
     moved.strict = fusion.strict
     moved.reduce_dtype = fusion.reduce_dtype
     return moved
@@ -162,13 +180,14 @@ def compiled_text(fusion: Fusion) -> str:
 
 def cost_of(program: LocalProgram, links: Links) -> PlanCost:
     """Return the cost of a compiled program."""
-    communications = []
+    communications, computed = [], []
     total = 0.0
     for step in program.steps:
         time = step_us(step, links)
         total += time
         transfer = step.transfer
         if transfer is None or transfer.kind in _NOTHING_SENT:
+            computed.append((step, time))
             continue
         communications.append(
             CommunicationCost(
@@ -181,10 +200,13 @@ def cost_of(program: LocalProgram, links: Links) -> PlanCost:
             )
         )
     meshes = [mesh_shape(mesh) for mesh in {t.mesh for t in program.tensors.values()} if mesh]
+    repetition = repetition_of(computed)
     return PlanCost(
         max(meshes, key=lambda shape: (len(shape), shape), default=()),
         communications,
         sum(c.bytes for c in communications),
         peak_bytes(program),
         total,
+        repetition.times,
+        repetition.over,
     )

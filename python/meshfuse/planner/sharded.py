@@ -64,8 +64,8 @@ def autoshard(
 
     if memory_limit is not None and memory_limit < 1:
         raise Error(f"autoshard: memory_limit is {memory_limit}. Give a number of bytes above 0.")
-    wanted = device_mesh(mesh)
-    fusion = fusion_on(fd._executor().fusion(), wanted)
+    wanted = device_mesh(mesh, "autoshard")
+    fusion = fusion_on(fd._executor().fusion(), wanted, "autoshard")
     annotated = _annotated(fusion, wanted, memory_limit)
     result = FusionDefinition()
     result._lifecycle.adopt(annotated)
@@ -74,8 +74,8 @@ def autoshard(
 
 def _annotated(fusion: Fusion, mesh: DeviceMesh, memory_limit: int | None) -> Fusion:
     program = parse(fusion.ir())
-    sizes = assume_sizes(program, known_sizes(fusion, program, []))
-    constants = {name: n for name, n in known_sizes(fusion, program, []).items()}
+    constants = known_sizes(fusion, program, [])
+    sizes = assume_sizes(program, constants)
     whole = Annotation((None,) * len(mesh.shape))
     fixed = {tv.name: whole for tv in (*final_results(fusion), *unused_inputs(fusion))}
     evaluator = Evaluator(fusion, mesh, current_links(), sizes, fixed)

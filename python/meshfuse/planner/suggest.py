@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from .. import _C
 from .._C import DeviceMesh, Error, Fusion, InternalError, TensorView, UnsupportedError
 from ..program_text import Program, parse
+from ..progress import tracked
 from .annotations import Annotation, annotate, is_annotated, possible_annotations, python_text
 from .links import Links
 from .local_program import LocalProgram, ProgramReader
@@ -85,7 +86,7 @@ def suggestions(
     before = reader.read(compiled_text(fusion))
     now = cost_of(before, links)
     found = []
-    for change in _changes(fusion, mesh, sizes):
+    for change in tracked(_changes(fusion, mesh, sizes), "explaining: annotations tried"):
         try:
             after = reader.read(compiled_text(change.fusion))
         except (Error, InternalError, UnsupportedError):

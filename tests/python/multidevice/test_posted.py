@@ -40,7 +40,7 @@ def test_independent_all_reduces(mesh_env, size):
     for _ in range(3):
         got = mesh_env.run(fd, x)
         assert all(torch.equal(g, 2 * t.sum(0)) for g, t in zip(got, x, strict=True))
-    plan = fd._executor().plan()
+    plan = fd.plan()
     assert plan.count("all-reduce over mesh_x") == COUNT
     assert plan.count("all-reduce over mesh_x, posted") == COUNT
 
@@ -55,7 +55,7 @@ def test_a_result_that_is_needed_at_once_is_waited_for(mesh_env):
         shard(t, 0, d)
     (got,) = mesh_env.run(fd, [x])
     assert torch.equal(got, x.sum(0).exp())
-    assert "posted" not in fd._executor().plan()
+    assert "posted" not in fd.plan()
 
 
 def test_gathers_are_one_ahead(mesh_env):
@@ -79,7 +79,7 @@ def test_gathers_are_one_ahead(mesh_env):
     for w in weights:
         want = want @ w[:4]
     assert torch.equal(got, want)
-    steps = [s for s in fd._executor().plan().splitlines() if "all-gather" in s or "matmul" in s]
+    steps = [s for s in fd.plan().splitlines() if "all-gather" in s or "matmul" in s]
     assert ["matmul" in s for s in steps] == [False] * 2 + [True, False] * 2 + [True] * 2
 
 

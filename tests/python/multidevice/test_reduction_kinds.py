@@ -74,7 +74,7 @@ def test_one_element_each_is_sent_as_it_is(mesh_env):
         shard(t, 0, d)
     (got,) = mesh_env.run(fd, [x])
     assert torch.equal(got, x.sum(0))
-    assert fd._executor().plan().count("step ") == 1
+    assert fd.plan().count("step ") == 1
 
 
 @pytest.mark.parametrize("scatter", [False, True], ids=["all-reduce", "reduce-scatter"])

@@ -123,11 +123,12 @@ function showHead() {
   const parts = [`${tensors.length} tensors on ${devices.length} device${devices.length === 1 ? "" : "s"}`];
   const sent = bytes === null ? "bytes depend on open sizes" : `${bytesText(bytes)} sent per device`;
   parts.push(communications ? `${communications} communication${communications === 1 ? "" : "s"}, ${sent}` : "no communication");
-  document.getElementById("summary").textContent = parts.join("; ");
+  if (MODEL.nodes.length) document.getElementById("summary").textContent = parts.join("; ");
   const open = Object.entries(assumed).map(([name, n]) => `${name} = ${n}`);
   if (open.length) {
     const note = document.getElementById("assumed");
-    note.textContent = `The program leaves sizes open. They are drawn as ${open.join(", ")}; pass inputs or sizes for others.`;
+    const others = MODEL.nodes.length ? "; pass inputs or sizes for others" : "";
+    note.textContent = `The program leaves sizes open. They are drawn as ${open.join(", ")}${others}.`;
     note.hidden = false;
   }
   const legend = document.getElementById("legend");
@@ -170,7 +171,8 @@ function showGraph(choose) {
 
 showHead();
 const choose = showTensors();
-showGraph(choose);
+if (MODEL.nodes.length) showGraph(choose);
+else for (const id of ["graph-section", "chooser"]) document.getElementById(id).hidden = true; // of one tensor
 if (MODEL.steps.length) {
   document.getElementById("timeline").append(timeline(MODEL.steps));
   document.getElementById("timeline-section").hidden = false;
