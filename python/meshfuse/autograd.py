@@ -14,7 +14,14 @@ from torch.autograd import Function
 from . import _C, failure
 from .definition import FusionDefinition
 from .exceptions import Error, UnsupportedError
-from .gradient_signature import Signature, backward_name, count_of, refuse, signature_of
+from .gradient_signature import (
+    Signature,
+    backward_name,
+    count_of,
+    overwritten_inputs,
+    refuse,
+    signature_of,
+)
 from .simulation import flat_inputs
 
 __all__ = ["apply"]
@@ -35,6 +42,8 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
       ``fd_forward`` (numbers, too). With one input it may return the gradient itself.
 
     A gradient has the local shape of its input; its type may differ, and becomes that of the input.
+    A backward definition that writes results into gradients (``alias_input``) is given copies of
+    these; into inputs that require grad it may not write.
     All ranks of a mesh must build the same graph and call ``backward`` alike: what it communicates
     is communicated in the order of autograd, which is then the same on all of them.
 
@@ -47,7 +56,8 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
         What ``fd_forward.execute(inputs)`` returns. An output that is an input is a view of it.
 
     Raises:
-        meshfuse.Error: the definitions do not fit each other; in backward, a gradient has a wrong
+        meshfuse.Error: the definitions do not fit each other, or overwrite an input that requires
+            grad; in backward, a gradient has a wrong
             shape, there is a wrong number of them, or gradients of gradients are asked for.
         meshfuse.UnsupportedError: a transform of torch.func is active.
         TypeError: an argument is of the wrong type.
@@ -83,6 +93,7 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
             inputs = tuple(flat_inputs(inputs))
         if not (torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)):
             return run(fd_forward, inputs)
+        signature.check_overwritten(fd_backward, inputs)
         return list(_Apply.apply(signature, fd_forward, fd_backward, *inputs))  # type: ignore[no-untyped-call]
     except Exception as error:  # in a local program, too: other ranks wait in the next one
         if signature is None:
@@ -184,7 +195,7 @@ def _gradients(
 ) -> list[torch.Tensor | None]:
     """Return a gradient or None for every input."""
     if isinstance(fd_backward, FusionDefinition):
-        found = iter(run(fd_backward, [*of_outputs, *inputs]))
+        found = iter(run(fd_backward, [*_own(fd_backward, of_outputs), *inputs]))
         return [next(found) if differentiable else None for differentiable in signature.inputs]
     with without_autocast(inputs):
         results = fd_backward(*of_outputs, *inputs)
@@ -197,6 +208,14 @@ def _gradients(
             "gradient or None for each of them.",
         )
     return list(results)
+
+
+def _own(fd_backward: FusionDefinition, grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copy the gradients that the definition overwrites: they are torch's, and may be shared."""
+    overwritten = overwritten_inputs(fd_backward)
+    if not overwritten:
+        return grads
+    return [g.clone() if i in overwritten else g for i, g in enumerate(grads)]
 
 
 def _check_shapes(

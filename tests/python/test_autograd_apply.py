@@ -191,6 +191,45 @@ def test_result_written_into_an_input():
         autograd.apply(forward, backward, x, x * 1)
 
 
+def overwriting(target):
+    """Return a gradient of ``square`` that writes a result into the gradient (0) or into x (1)."""
+    with FusionDefinition() as fd:
+        g, x = (fd.define_tensor([-1]) for _ in range(2))
+        of_x = fd.ops.mul(fd.ops.mul(g, x), 2.0)
+        fd.add_output(of_x)
+        fd.add_output(fd.ops.mul(of_x, 3.0), alias_input=(g, x)[target])
+    return fd
+
+
+def test_gradients_are_not_overwritten():
+    """They are torch's: a definition that writes into them is given copies."""
+    x, grad = leaf(1.0, 3.0), torch.ones(2)
+    (y,) = autograd.apply(square(), overwriting(0), x)
+    y.backward(grad)
+    assert grad.tolist() == [1, 1] and x.grad.tolist() == [2, 6]
+
+
+def test_backward_that_overwrites_an_input():
+    """A buffer of the caller's may take a result, a tensor that requires grad may not."""
+    forward = define(2, lambda ops, x, total: [ops.mul(x, 2.0)])
+    with FusionDefinition() as backward:
+        g, _, total = (backward.define_tensor([-1]) for _ in range(3))
+        of_x = backward.ops.mul(g, 2.0)
+        backward.add_output(of_x)
+        backward.add_output(backward.ops.mul(g, 0.0))
+        backward.add_output(backward.ops.add(total, of_x), alias_input=total)
+    x, total = leaf(1.0, 3.0), torch.ones(2)
+    autograd.apply(forward, backward, x, total)[0].sum().backward()
+    assert total.tolist() == [3, 3] and x.grad.tolist() == [2, 2]
+    with pytest.raises(meshfuse.Error) as caught:
+        autograd.apply(square(), overwriting(1), x)
+    assert str(caught.value) == (
+        "autograd.apply: fd_backward (T0, T1 -> T3, T4) writes a result into input 0 of "
+        "fd_forward (T0 -> T1), which requires grad and belongs to the caller. Add the result as "
+        "an ordinary output, or leave it out."
+    )
+
+
 def test_without_gradients():
     """Nothing is recorded where nothing needs a gradient, in no_grad and inference_mode."""
     x = leaf(1.0, 3.0)
