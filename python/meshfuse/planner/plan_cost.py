@@ -116,6 +116,7 @@ def plan_costs(
     Raises:
         meshfuse.Error: the passes refuse the program, its splits cannot be carried over, or a size
             is open and not given.
+        TypeError: ``mesh`` is neither a mesh nor the shape of one.
 
     Example:
         >>> import meshfuse
@@ -145,7 +146,7 @@ def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int]) -> Fusion:
     """Return the program with its splits carried over to a mesh; itself if it is on that."""
     from ..check import device_mesh
 
-    wanted = device_mesh(mesh)
+    wanted = device_mesh(mesh, "plan_costs")
     meshes = {t.get_device_mesh() for t in fusion.tensors() if t.has_device_mesh()}
     if meshes <= {wanted}:
         return fusion

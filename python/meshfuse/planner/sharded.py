@@ -64,7 +64,7 @@ def autoshard(
 
     if memory_limit is not None and memory_limit < 1:
         raise Error(f"autoshard: memory_limit is {memory_limit}. Give a number of bytes above 0.")
-    wanted = device_mesh(mesh)
+    wanted = device_mesh(mesh, "autoshard")
     fusion = fusion_on(fd._executor().fusion(), wanted)
     annotated = _annotated(fusion, wanted, memory_limit)
     result = FusionDefinition()
