@@ -13,7 +13,7 @@ from torch.autograd import Function
 
 from . import _C, failure
 from .definition import FusionDefinition
-from .exceptions import Error, UnsupportedError
+from .exceptions import Error
 from .gradient_signature import (
     Signature,
     backward_name,
@@ -23,6 +23,7 @@ from .gradient_signature import (
     signature_of,
 )
 from .simulation import flat_inputs
+from .tensor_kinds import refuse_batched, refuse_fake_mode, refuse_tangents, refuse_transforms
 
 __all__ = ["apply"]
 
@@ -59,7 +60,8 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
         meshfuse.Error: the definitions do not fit each other, or overwrite an input that requires
             grad; in backward, a gradient has a wrong
             shape, there is a wrong number of them, or gradients of gradients are asked for.
-        meshfuse.UnsupportedError: a transform of torch.func is active.
+        meshfuse.UnsupportedError: a transform of torch.func is active, an input has a tangent of
+            forward-mode AD; in backward, gradients come as a batch.
         TypeError: an argument is of the wrong type.
 
     Example:
@@ -88,9 +90,11 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
             )
         signature = signature_of(fd_forward)
         refuse_transforms("autograd.apply")
+        refuse_fake_mode("autograd.apply")
         signature.check_backward(fd_backward)
         if any(isinstance(value, list | tuple) for value in inputs):
             inputs = tuple(flat_inputs(inputs))
+        refuse_tangents("autograd.apply", _named("input", inputs))
         if not (torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)):
             return run(fd_forward, inputs)
         signature.check_overwritten(fd_backward, inputs)
@@ -136,7 +140,10 @@ class _Apply(Function):
         signature, fd_backward = ctx.program
         saved = iter(ctx.saved_tensors)
         inputs = [next(saved) if other is None else other for other in ctx.others]
+        what = f"autograd.apply({signature.name}, ...)"
         try:
+            refuse_batched(what, grads)
+            refuse_tangents(what, _named("the gradient of output", grads))
             with torch.no_grad():
                 of_outputs = [
                     _in_layout(grad, strides)
@@ -154,8 +161,12 @@ class _Apply(Function):
             raise
         return (
             *[None] * _BEFORE_INPUTS,
-            *first_order_only(f"autograd.apply({signature.name}, ...)", results, [*grads, *inputs]),
+            *first_order_only(what, results, [*grads, *inputs]),
         )
+
+
+def _named(what: str, values: Sequence[Any]) -> list[tuple[str, Any]]:
+    return [(f"{what} {position}", value) for position, value in enumerate(values)]
 
 
 def _values(inputs: Sequence[Any]) -> list[tuple[int, Any]]:
@@ -266,16 +277,6 @@ def without_autocast(values: Sequence[Any]) -> contextlib.AbstractContextManager
 def autocast_enabled(kind: str) -> bool:
     """Return whether autocast is on for a type of devices; not all have it."""
     return is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-
-
-def refuse_transforms(what: str) -> None:
-    """Raise where vmap, grad, jvp or the like of torch.func is active."""
-    if torch._C._are_functorch_transforms_active():
-        raise UnsupportedError(
-            f"{what}: transforms of torch.func (vmap, grad, jvp, ...) do not reach into the "
-            "operations of a definition. Use torch.autograd for gradients, and give the batch as "
-            "dims of the inputs."
-        )
 
 
 def first_order_only(
