@@ -13,9 +13,17 @@ from torch.autograd import Function
 
 from . import _C, failure
 from .definition import FusionDefinition
-from .exceptions import Error, UnsupportedError
-from .gradient_signature import Signature, backward_name, count_of, refuse, signature_of
+from .exceptions import Error
+from .gradient_signature import (
+    Signature,
+    backward_name,
+    count_of,
+    overwritten_inputs,
+    refuse,
+    signature_of,
+)
 from .simulation import flat_inputs
+from .tensor_kinds import refuse_batched, refuse_fake_mode, refuse_tangents, refuse_transforms
 
 __all__ = ["apply"]
 
@@ -35,6 +43,8 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
       ``fd_forward`` (numbers, too). With one input it may return the gradient itself.
 
     A gradient has the local shape of its input; its type may differ, and becomes that of the input.
+    A backward definition that writes results into gradients (``alias_input``) is given copies of
+    these; into inputs that require grad it may not write.
     All ranks of a mesh must build the same graph and call ``backward`` alike: what it communicates
     is communicated in the order of autograd, which is then the same on all of them.
 
@@ -47,9 +57,11 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
         What ``fd_forward.execute(inputs)`` returns. An output that is an input is a view of it.
 
     Raises:
-        meshfuse.Error: the definitions do not fit each other; in backward, a gradient has a wrong
+        meshfuse.Error: the definitions do not fit each other, or overwrite an input that requires
+            grad; in backward, a gradient has a wrong
             shape, there is a wrong number of them, or gradients of gradients are asked for.
-        meshfuse.UnsupportedError: a transform of torch.func is active.
+        meshfuse.UnsupportedError: a transform of torch.func is active, an input has a tangent of
+            forward-mode AD; in backward, gradients come as a batch.
         TypeError: an argument is of the wrong type.
 
     Example:
@@ -78,11 +90,14 @@ def apply(fd_forward: FusionDefinition, fd_backward: Backward, *inputs: Any) -> 
             )
         signature = signature_of(fd_forward)
         refuse_transforms("autograd.apply")
+        refuse_fake_mode("autograd.apply")
         signature.check_backward(fd_backward)
         if any(isinstance(value, list | tuple) for value in inputs):
             inputs = tuple(flat_inputs(inputs))
+        refuse_tangents("autograd.apply", _named("input", inputs))
         if not (torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)):
             return run(fd_forward, inputs)
+        signature.check_overwritten(fd_backward, inputs)
         return list(_Apply.apply(signature, fd_forward, fd_backward, *inputs))  # type: ignore[no-untyped-call]
     except Exception as error:  # in a local program, too: other ranks wait in the next one
         if signature is None:
@@ -125,7 +140,10 @@ class _Apply(Function):
         signature, fd_backward = ctx.program
         saved = iter(ctx.saved_tensors)
         inputs = [next(saved) if other is None else other for other in ctx.others]
+        what = f"autograd.apply({signature.name}, ...)"
         try:
+            refuse_batched(what, grads)
+            refuse_tangents(what, _named("the gradient of output", grads))
             with torch.no_grad():
                 of_outputs = [
                     _in_layout(grad, strides)
@@ -143,8 +161,12 @@ class _Apply(Function):
             raise
         return (
             *[None] * _BEFORE_INPUTS,
-            *first_order_only(f"autograd.apply({signature.name}, ...)", results, [*grads, *inputs]),
+            *first_order_only(what, results, [*grads, *inputs]),
         )
+
+
+def _named(what: str, values: Sequence[Any]) -> list[tuple[str, Any]]:
+    return [(f"{what} {position}", value) for position, value in enumerate(values)]
 
 
 def _values(inputs: Sequence[Any]) -> list[tuple[int, Any]]:
@@ -184,7 +206,7 @@ def _gradients(
 ) -> list[torch.Tensor | None]:
     """Return a gradient or None for every input."""
     if isinstance(fd_backward, FusionDefinition):
-        found = iter(run(fd_backward, [*of_outputs, *inputs]))
+        found = iter(run(fd_backward, [*_own(fd_backward, of_outputs), *inputs]))
         return [next(found) if differentiable else None for differentiable in signature.inputs]
     with without_autocast(inputs):
         results = fd_backward(*of_outputs, *inputs)
@@ -197,6 +219,14 @@ def _gradients(
             "gradient or None for each of them.",
         )
     return list(results)
+
+
+def _own(fd_backward: FusionDefinition, grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copy the gradients that the definition overwrites: they are torch's, and may be shared."""
+    overwritten = overwritten_inputs(fd_backward)
+    if not overwritten:
+        return grads
+    return [g.clone() if i in overwritten else g for i, g in enumerate(grads)]
 
 
 def _check_shapes(
@@ -247,16 +277,6 @@ def without_autocast(values: Sequence[Any]) -> contextlib.AbstractContextManager
 def autocast_enabled(kind: str) -> bool:
     """Return whether autocast is on for a type of devices; not all have it."""
     return is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-
-
-def refuse_transforms(what: str) -> None:
-    """Raise where vmap, grad, jvp or the like of torch.func is active."""
-    if torch._C._are_functorch_transforms_active():
-        raise UnsupportedError(
-            f"{what}: transforms of torch.func (vmap, grad, jvp, ...) do not reach into the "
-            "operations of a definition. Use torch.autograd for gradients, and give the batch as "
-            "dims of the inputs."
-        )
 
 
 def first_order_only(

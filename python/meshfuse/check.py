@@ -112,24 +112,31 @@ def check(
         raise Error(f"check: examples is {examples}. Give a number of at least 1.")
     program = parse(fd.ir())
     if mesh is not None:
-        program = remesh(program, device_mesh(mesh))
+        program = remesh(program, device_mesh(mesh, "check"))
     return _Search(Pair(program, rtol, uneven=fd._defined().uneven), seed).run(examples)
 
 
-def device_mesh(mesh: int | Sequence[int] | DeviceMesh, caller: str = "check") -> DeviceMesh:
-    """Return the mesh that an argument says.
+def device_mesh(mesh: int | Sequence[int] | DeviceMesh, caller: str) -> DeviceMesh:
+    """Return the mesh of a shape, on the first devices.
 
     Raises:
-        meshfuse.Error: it is the shape of none; the message begins with ``caller``.
+        meshfuse.Error: it has no sizes, too many, or one below 1.
+        TypeError: it is neither a mesh nor a shape.
     """
     if isinstance(mesh, DeviceMesh):
         return mesh
-    shape = (mesh,) if isinstance(mesh, int) else tuple(mesh)
-    if not 1 <= len(shape) <= 3 or any(n < 1 for n in shape):
-        raise Error(
-            f"{caller}: {mesh} is not the shape of a mesh. Give 1 to 3 sizes of at least 1, or a "
-            "DeviceMesh."
+    advice = "Give 1 to 3 sizes of at least 1, or a DeviceMesh."
+    sizes = [mesh] if isinstance(mesh, int) else mesh
+    if not isinstance(sizes, Sequence) or not all(
+        isinstance(n, int) and not isinstance(n, bool) for n in sizes
+    ):
+        raise TypeError(
+            f"{caller}: mesh is {mesh!r}, which is neither a mesh nor the shape of one. {advice} "
+            "For several meshes, call it for each."
         )
+    shape = tuple(sizes)
+    if not 1 <= len(shape) <= 3 or any(n < 1 for n in shape):
+        raise Error(f"{caller}: {mesh} is not the shape of a mesh. {advice}")
     import torch
 
     return DeviceMesh(torch.arange(math.prod(shape)).reshape(shape))

@@ -25,7 +25,7 @@ from ._C import (
 from .fusion_cache import FusionCache
 from .input_definitions import InputDefinitions
 from .inspection import NO_FUSION, Inspection
-from .lifecycle import Lifecycle, Phase
+from .lifecycle import Lifecycle, Phase, check_flag
 from .operators import Operators
 from .outputs import add_output
 from .profile import FusionProfile, PythonProfiler
@@ -96,6 +96,8 @@ class FusionDefinition(InputDefinitions, Inspection):
             reduce_dtype: Floating type of partial results and of their sums across devices, where
                 it is wider than the result's, which is rounded once. None: the result's.
         """
+        check_flag("FusionDefinition", "strict", strict)
+        check_flag("FusionDefinition", "uneven", uneven)
         self._id = id
         self._lifecycle = Lifecycle(
             max_length, strict=strict, uneven=uneven, reduce_dtype=reduce_dtype
@@ -301,6 +303,7 @@ def parse_ir(text: str, *, uneven: bool = False) -> FusionDefinition:
 
     Raises:
         meshfuse.Error: it is no program; it says line and column.
+        TypeError: an argument is of the wrong type.
 
     Example:
         >>> from meshfuse import FusionDefinition, parse_ir
@@ -309,6 +312,12 @@ def parse_ir(text: str, *, uneven: bool = False) -> FusionDefinition:
         >>> parse_ir(fd.ir()).ir() == fd.ir()
         True
     """
+    if not isinstance(text, str):
+        raise TypeError(
+            f"parse_ir: text is a {type(text).__name__}. Give the text of a program, as fd.ir() "
+            "returns it."
+        )
+    check_flag("parse_ir", "uneven", uneven)
     definition = FusionDefinition(uneven=uneven)
     definition._lifecycle.adopt(parse_fusion(text, uneven))
     return definition

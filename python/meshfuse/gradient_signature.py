@@ -11,6 +11,7 @@ from . import failure
 from ._C import DataType, Scalar, TensorView
 from .definition import FusionDefinition
 from .exceptions import Error
+from .program_text import parse
 
 _DIFFERENTIABLE = (
     DataType.Double,
@@ -104,6 +105,24 @@ class Signature:
             )
         self._fits = weakref.ref(backward)
 
+    def check_overwritten(self, backward: Any, inputs: Sequence[Any]) -> None:
+        """Raise if ``backward`` is a definition that writes into an input that requires grad.
+
+        Raises:
+            meshfuse.Error: it does.
+        """
+        if not isinstance(backward, FusionDefinition):
+            return
+        before = sum(self.outputs)
+        overwritten = overwritten_inputs(backward)
+        for position, value in enumerate(inputs):
+            if position + before in overwritten and getattr(value, "requires_grad", False):
+                refuse(
+                    f"{definition_name(backward, 'fd_backward')} writes a result into input "
+                    f"{position} of {self.name}, which requires grad and belongs to the "
+                    "caller. Add the result as an ordinary output, or leave it out."
+                )
+
 
 def refuse(fact: str) -> NoReturn:
     """Raise ``Error``."""
@@ -121,6 +140,23 @@ def signature_of(fd: FusionDefinition) -> Signature:
     if known is None:
         known = Signature(fd)
         fd.__dict__["_gradient_signature"] = known
+    return known
+
+
+def overwritten_inputs(fd: FusionDefinition) -> frozenset[int]:
+    """Return the positions of inputs whose memory takes a result; found once."""
+    known: frozenset[int] | None = fd.__dict__.get("_overwritten_inputs")
+    if known is None:
+        fusion = fd._executor().fusion()
+        known = frozenset()
+        if any(fusion.hidden_outputs()):
+            targets = {result.partition(" -> ")[2] for result in parse(fusion.ir()).results}
+            known = frozenset(
+                position
+                for position, value in enumerate(fusion.inputs())
+                if isinstance(value, TensorView) and value.name in targets
+            )
+        fd.__dict__["_overwritten_inputs"] = known
     return known
 
 

@@ -111,3 +111,9 @@ class Lifecycle:
         if self._guard is not None:
             self._guard.release()
             self._guard = None
+
+
+def check_flag(caller: str, name: str, value: object) -> None:
+    """Raise TypeError unless an option that is on or off is a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{caller}: {name} is {value!r}. Give True or False.")

@@ -13,6 +13,7 @@ from ._C import DataType
 from .autograd import first_order_only, run
 from .definition import FusionDefinition
 from .linear_programs import LinearLayout, define_backward, define_forward
+from .tensor_kinds import refuse_batched, refuse_tangents
 
 _unsafe_view = torch.ops.aten._unsafe_view.default
 
@@ -109,12 +110,14 @@ class _Linear(Function):
         x, weight = ctx.saved_tensors
         needed = ctx.needs_input_grad[1:]
         with torch.no_grad():
-            given = [_rows(grad)]
-            if x is not None:
-                given.append(_rows(x))
-            if weight is not None:
-                given.append(weight)
             try:
+                refuse_batched(programs.name, [grad])
+                refuse_tangents(programs.name, [("the gradient of the result", grad)])
+                given = [_rows(grad)]
+                if x is not None:
+                    given.append(_rows(x))
+                if weight is not None:
+                    given.append(weight)
                 found = iter(run(programs.backward(needed), given))
             except Exception as error:
                 programs.report(error)

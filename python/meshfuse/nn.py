@@ -15,12 +15,13 @@ from torch.nn import Module, Parameter, init
 
 from . import failure
 from ._C import Communicator, DeviceMesh, ParallelType
-from .autograd import autocast_enabled, refuse_transforms
+from .autograd import autocast_enabled
 from .dtensor_placements import mesh_of
 from .exceptions import Error
 from .linear_function import LinearPrograms
 from .linear_programs import LinearLayout
 from .pytorch_utils import torch_dtype_to_meshfuse_dtype
+from .tensor_kinds import refuse_fake_mode, refuse_kind, refuse_tangents, refuse_transforms
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh as TorchMesh
@@ -131,9 +132,12 @@ class _ParallelLinear(Module):
         """Return ``input @ weight.T + bias`` of the unsharded layer, or this device's part of it.
 
         Raises:
-            meshfuse.Error: the input's last dim or its dtype does not fit.
+            meshfuse.Error: the input's last dim or its dtype does not fit, or it is nested, sparse
+                or quantized.
             meshfuse.PeerError: another rank failed.
-            TypeError: the input is not a tensor.
+            meshfuse.UnsupportedError: a transform of torch.func is active, or a tensor has a
+                tangent of forward-mode AD.
+            TypeError: the input is not a tensor, or one of a class such as DTensor.
         """
         try:
             return self._checked(input)
@@ -149,11 +153,11 @@ class _ParallelLinear(Module):
             )
         weight: torch.Tensor = self.weight
         bias: torch.Tensor | None = self.bias
+        self._check_kinds(input, weight, bias)
         if torch._C._is_any_autocast_enabled() and autocast_enabled(input.device.type):
             dtype = torch.get_autocast_dtype(input.device.type)
             input, weight = _autocast(input, dtype), _autocast(weight, dtype)
             bias = None if bias is None else _autocast(bias, dtype)
-        refuse_transforms(type(self).__name__)
         dtype = weight.dtype
         programs = self._programs.get(dtype) or self._prepare(dtype)
         if input.dim() == 0 or input.shape[-1] != programs.in_features:
@@ -189,6 +193,19 @@ class _ParallelLinear(Module):
                 f"{name}: {what}={size} is not divisible by the {ways} devices of {self.mesh}. "
                 f"Choose a number of features that {ways} divides, or pad the layer."
             )
+
+    def _check_kinds(
+        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> None:
+        name = type(self).__name__
+        refuse_transforms(name)
+        refuse_fake_mode(name)
+        given: list[tuple[str, Any]] = [("the input", input), ("the weight", weight)]
+        if bias is not None:
+            given.append(("the bias", bias))
+        for what, tensor in given:
+            refuse_kind(name, what, tensor)
+        refuse_tangents(name, given)
 
     def _prepare(self, dtype: torch.dtype) -> LinearPrograms:
         """Return the programs for parameters of a type; made when they are first needed."""

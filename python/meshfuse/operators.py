@@ -83,6 +83,16 @@ def _method(info: dict[str, Any]) -> Callable[..., Any]:
     return dress(method, info, "Operators")
 
 
+def _operator_matmul(self: TensorView, other: TensorView) -> TensorView:
+    """Return ``matmul(self, other)``."""
+    if not isinstance(other, TensorView):
+        return NotImplemented
+    return _matmul(None, self, other)  # type: ignore[no-any-return]
+
+
 for _info in _C.registered_ops():
     setattr(Operators, _info["name"], _method(_info))
+    if _info["name"] == "matmul":
+        _matmul = _info["call"]
+TensorView.__matmul__ = _operator_matmul  # type: ignore[method-assign]
 add_unsupported(Operators, " ".join(SCALED), "scaled")

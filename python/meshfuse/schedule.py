@@ -168,6 +168,22 @@ def _set_memory_type(tensor: TensorView, memory_type: MemoryType) -> None:
         )
 
 
+def _set_device_mesh(self: TensorView, mesh: DeviceMesh) -> None:
+    """Place the tensor on a mesh.
+
+    Raises:
+        TypeError: ``mesh`` is not a DeviceMesh.
+    """
+    if not isinstance(mesh, DeviceMesh):
+        devices = repr(mesh) if isinstance(mesh, range | list | tuple) else "..."
+        raise TypeError(
+            "set_device_mesh(): incompatible function arguments. The mesh of "
+            f"{self.name} must be a DeviceMesh, but it is {mesh!r}, a {type(mesh).__name__}. "
+            f"Write {self.name}.set_device_mesh(DeviceMesh({devices}))."
+        )
+    _place_on_mesh(self, mesh)
+
+
 _CUDA_FUNCTIONS = (
     "inline_most inline_at can_schedule find_compatible_schedulers compute_heuristics schedule "
     "warp_specialize"
@@ -187,3 +203,5 @@ TensorView.cache_before = functions.cache_before  # type: ignore[method-assign,a
 TensorView.cache_fork = functions.cache_fork  # type: ignore[method-assign,assignment]
 TensorView.swizzle1d = functions.swizzle1d  # type: ignore[method-assign,assignment]
 TensorView.set_memory_type = _set_memory_type  # type: ignore[method-assign,assignment]
+_place_on_mesh = TensorView.set_device_mesh
+TensorView.set_device_mesh = _set_device_mesh  # type: ignore[method-assign]

@@ -7,6 +7,8 @@ import threading
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import meshfuse
@@ -191,6 +193,45 @@ def test_result_written_into_an_input():
         autograd.apply(forward, backward, x, x * 1)
 
 
+def overwriting(target):
+    """Return a gradient of ``square`` that writes a result into the gradient (0) or into x (1)."""
+    with FusionDefinition() as fd:
+        g, x = (fd.define_tensor([-1]) for _ in range(2))
+        of_x = fd.ops.mul(fd.ops.mul(g, x), 2.0)
+        fd.add_output(of_x)
+        fd.add_output(fd.ops.mul(of_x, 3.0), alias_input=(g, x)[target])
+    return fd
+
+
+def test_gradients_are_not_overwritten():
+    """They are torch's: a definition that writes into them is given copies."""
+    x, grad = leaf(1.0, 3.0), torch.ones(2)
+    (y,) = autograd.apply(square(), overwriting(0), x)
+    y.backward(grad)
+    assert grad.tolist() == [1, 1] and x.grad.tolist() == [2, 6]
+
+
+def test_backward_that_overwrites_an_input():
+    """A buffer of the caller's may take a result, a tensor that requires grad may not."""
+    forward = define(2, lambda ops, x, total: [ops.mul(x, 2.0)])
+    with FusionDefinition() as backward:
+        g, _, total = (backward.define_tensor([-1]) for _ in range(3))
+        of_x = backward.ops.mul(g, 2.0)
+        backward.add_output(of_x)
+        backward.add_output(backward.ops.mul(g, 0.0))
+        backward.add_output(backward.ops.add(total, of_x), alias_input=total)
+    x, total = leaf(1.0, 3.0), torch.ones(2)
+    autograd.apply(forward, backward, x, total)[0].sum().backward()
+    assert total.tolist() == [3, 3] and x.grad.tolist() == [2, 2]
+    with pytest.raises(meshfuse.Error) as caught:
+        autograd.apply(square(), overwriting(1), x)
+    assert str(caught.value) == (
+        "autograd.apply: fd_backward (T0, T1 -> T3, T4) writes a result into input 0 of "
+        "fd_forward (T0 -> T1), which requires grad and belongs to the caller. Add the result as "
+        "an ordinary output, or leave it out."
+    )
+
+
 def test_without_gradients():
     """Nothing is recorded where nothing needs a gradient, in no_grad and inference_mode."""
     x = leaf(1.0, 3.0)
@@ -289,6 +330,51 @@ def test_gradients_of_gradients_are_refused():
 def test_transforms_are_refused(transform):
     with pytest.raises(meshfuse.UnsupportedError, match=r"transforms of torch.func \(vmap, grad"):
         transform(lambda x: apply_square(x).sum())(torch.ones(2))
+
+
+def test_batch_of_gradients_is_refused():
+    x = leaf(1.0, 3.0)
+    (y,) = autograd.apply(square(), square_backward(), x)
+    with pytest.raises(meshfuse.UnsupportedError) as caught:
+        torch.autograd.grad(y, x, torch.ones(5, 2), is_grads_batched=True, retain_graph=True)
+    assert str(caught.value) == (
+        "autograd.apply(fd_forward (T0 -> T1), ...): its backward pass was given a batch of "
+        "gradients (is_grads_batched=True, or vectorize=True of jacobian or hessian), which does "
+        "not reach into the operations of a definition. Call torch.autograd.grad once for each "
+        "gradient."
+    )
+    with pytest.raises(meshfuse.UnsupportedError, match=r"transforms of torch\.func"):
+        torch.vmap(lambda grad: torch.autograd.grad(y, x, grad, retain_graph=True))(torch.eye(2))
+    assert torch.autograd.grad(y.sum(), x)[0].tolist() == [2, 6]
+
+
+def test_tangents_are_refused():
+    """In the forward pass and in the backward one; a level without dual tensors is fine."""
+    x = leaf(1.0, 3.0)
+    with forward_ad.dual_level():
+        (y,) = autograd.apply(square(), square_backward(), x)
+        for given in (x, x.detach()):
+            dual = forward_ad.make_dual(given, torch.ones(2))
+            with pytest.raises(meshfuse.UnsupportedError) as caught:
+                autograd.apply(square(), square_backward(), dual)
+            assert str(caught.value) == (
+                "autograd.apply: input 0 has a tangent of forward-mode AD "
+                "(torch.autograd.forward_ad or torch.func.jvp), but programs have none of their "
+                "results. Use reverse mode, by meshfuse.autograd.apply or a layer of meshfuse.nn, "
+                "or pass the tensor without its tangent: forward_ad.unpack_dual(x).primal."
+            )
+        grad = forward_ad.make_dual(torch.ones(2), torch.ones(2))
+        with pytest.raises(meshfuse.UnsupportedError, match="the gradient of output 0 has a tang"):
+            torch.autograd.grad(y, x, grad)
+
+
+def test_fake_mode_is_refused():
+    with FakeTensorMode(), pytest.raises(meshfuse.Error) as caught:
+        autograd.apply(square(), square_backward(), leaf(1.0))
+    assert str(caught.value) == (
+        "autograd.apply: a FakeTensorMode is active, under which tensors have no memory, but the "
+        "program reads and sends it. Leave the mode first."
+    )
 
 
 def wrong_count():

@@ -378,11 +378,29 @@ def test_python_operators(operation, want):
     torch.testing.assert_close(out, want(a, b))
 
 
-def test_operator_of_unfit_operands():
+def test_python_operator_of_products():
+    """``x @ w`` is matmul, with its messages."""
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, 3]), fd.define_tensor([3, -1])
+        y = x @ w
+        fd.add_output(y)
+        with pytest.raises(meshfuse.Error, match="matmul: "):
+            x @ fd.define_tensor([4, 2])
+    assert y.definition().op == "matmul"
+    a, b = torch.randn(2, 3), torch.randn(3, 4)
+    torch.testing.assert_close(fd.execute([a, b, torch.ones(4, 2)])[0], a @ b)
+    with pytest.raises(meshfuse.Error, match="matmul: an op must be called from an initialized"):
+        x @ w
+
+
+@pytest.mark.parametrize(
+    "operation", [lambda x: x + "text", lambda x: x @ 2, lambda x: torch.ones(3) @ x]
+)
+def test_operator_of_unfit_operands(operation):
     with FusionDefinition() as fd:
         x = fd.define_tensor([3])
         with pytest.raises(TypeError, match="unsupported operand"):
-            x + "text"
+            operation(x)
 
 
 def test_tensors_of_two_definitions_do_not_mix():

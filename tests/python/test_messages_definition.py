@@ -77,6 +77,21 @@ def test_constant_that_is_no_number(value):
         fd.define_scalar(value)
 
 
+@pytest.mark.parametrize("option", ["strict", "uneven"])
+@pytest.mark.parametrize("value", ["yes", 1, None])
+def test_option_that_is_no_bool(option, value):
+    with pytest.raises(TypeError) as caught:
+        FusionDefinition(**{option: value})
+    assert str(caught.value) == f"FusionDefinition: {option} is {value!r}. Give True or False."
+
+
+def test_arguments_of_parse_ir():
+    with pytest.raises(TypeError, match=r"^parse_ir: uneven is 'yes'\. Give True or False\.$"):
+        meshfuse.parse_ir("", uneven="yes")
+    with pytest.raises(TypeError, match=r"^parse_ir: text is a list\. Give the text of a program"):
+        meshfuse.parse_ir([])
+
+
 def test_reduce_dtype_that_is_no_float():
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.sum(fd.define_tensor([4]), [0]))

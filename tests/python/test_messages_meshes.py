@@ -44,6 +44,24 @@ def test_devices_that_are_no_ints(devices, kind):
     )
 
 
+@pytest.mark.parametrize(
+    ("mesh", "how"), [(range(2), "range(0, 2)"), ([0, 1], "[0, 1]"), (None, "..."), (4, "...")]
+)
+def test_what_is_no_mesh_for_a_tensor(mesh, how):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4])
+        for place in (x.set_device_mesh, lambda mesh: fd.sched._set_device_mesh(x, mesh)):
+            with pytest.raises(TypeError) as caught:
+                place(mesh)
+            assert str(caught.value) == (
+                "set_device_mesh(): incompatible function arguments. The mesh of T0 must be a "
+                f"DeviceMesh, but it is {mesh!r}, a {type(mesh).__name__}. "
+                f"Write T0.set_device_mesh(DeviceMesh({how}))."
+            )
+        x.set_device_mesh(mesh=DeviceMesh(range(2)))
+    assert x.get_device_mesh() == DeviceMesh(range(2))
+
+
 def test_name_of_another_axis():
     message = (
         "DeviceMesh: axis 0 is named 'mesh_x', which means another axis of the mesh. Use a name "

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh as TorchMesh
+from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 import meshfuse
@@ -343,3 +346,92 @@ def test_transforms_are_refused():
     layer = nn.ColumnParallelLinear(4, 2)
     with pytest.raises(meshfuse.UnsupportedError, match=r"ColumnParallelLinear: transforms of"):
         torch.vmap(layer)(torch.ones(3, 4))
+
+
+def fake():
+    with FakeTensorMode():
+        return torch.ones(2, 4)
+
+
+@every_layer
+@pytest.mark.filterwarnings("ignore:.*(Sparse CSR|nested tensors)")
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (
+            lambda: torch.nested.nested_tensor([torch.ones(2, 4)], layout=torch.jagged),
+            meshfuse.Error,
+            "a nested tensor. Pass a padded one: torch.nested.to_padded_tensor(x, 0.0).",
+        ),
+        (
+            lambda: torch.nested.nested_tensor([torch.ones(2, 4)]),
+            meshfuse.Error,
+            "a nested tensor. Pass a padded one: torch.nested.to_padded_tensor(x, 0.0).",
+        ),
+        (
+            lambda: torch.ones(2, 4).to_sparse(),
+            meshfuse.Error,
+            "sparse (torch.sparse_coo). Pass x.to_dense().",
+        ),
+        (
+            lambda: torch.ones(2, 4).to_sparse_csr(),
+            meshfuse.Error,
+            "sparse (torch.sparse_csr). Pass x.to_dense().",
+        ),
+        (
+            lambda: torch.quantize_per_tensor(torch.ones(2, 4), 0.1, 0, torch.qint8),
+            meshfuse.Error,
+            "quantized (torch.qint8). Pass x.dequantize().",
+        ),
+        (
+            fake,
+            TypeError,
+            "a FakeTensor, not a plain tensor. Call it outside of FakeTensorMode, with real "
+            "tensors.",
+        ),
+    ],
+    ids=["jagged", "nested", "sparse", "csr", "quantized", "fake"],
+)
+def test_kind_of_input(make, given, error, message):
+    layer = make(4, 2)
+    with pytest.raises(error) as caught:
+        layer(given())
+    assert str(caught.value) == f"{make.__name__}: the input is {message}"
+    assert layer(torch.ones(2, 4)).shape == (2, 2)
+
+
+@every_layer
+def test_fake_mode_is_refused(make):
+    layer = make(4, 2)
+    x = torch.ones(2, 4)
+    with FakeTensorMode(), pytest.raises(meshfuse.Error, match="a FakeTensorMode is active"):
+        layer(x)
+
+
+@every_layer
+def test_tangents_are_refused(make):
+    """Of input, weight and bias, whether or not autograd records the call."""
+    layer = make(4, 2)
+    x = torch.ones(2, 4)
+    with forward_ad.dual_level():
+        layer(x)
+        for name, value in (("input", x), ("weight", layer.weight), ("bias", layer.bias)):
+            dual = forward_ad.make_dual(value.detach(), torch.ones_like(value))
+            given = {} if name == "input" else {name: dual}
+            for context in (torch.enable_grad(), torch.no_grad()):
+                with (
+                    context,
+                    pytest.raises(
+                        meshfuse.UnsupportedError,
+                        match=f"^{make.__name__}: the {name} has a tangent",
+                    ),
+                ):
+                    functional_call(layer, given, (dual if name == "input" else x,))
+
+
+@every_layer
+def test_batch_of_gradients_is_refused(make):
+    x = torch.ones(2, 4, requires_grad=True)
+    y = make(4, 2)(x)
+    with pytest.raises(meshfuse.UnsupportedError, match=r"a batch of gradients \(is_grads_batched"):
+        torch.autograd.grad(y, x, torch.ones(5, 2, 2), is_grads_batched=True)

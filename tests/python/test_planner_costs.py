@@ -157,6 +157,18 @@ def test_another_mesh():
     assert one.bytes == 2 * 1 * (8 * 32 * 4) // 2
 
 
+@pytest.mark.parametrize("mesh", [[DeviceMesh(range(2))], [(2, 2)], "2x2", 2.0, True], ids=repr)
+def test_what_is_no_mesh(mesh):
+    for call in (plan_costs, meshfuse.autoshard, FusionDefinition.check):
+        with pytest.raises(TypeError) as caught:
+            call(mlp(), mesh)
+        assert str(caught.value) == (
+            f"{call.__name__}: mesh is {mesh!r}, which is neither a mesh nor the shape of one. "
+            "Give 1 to 3 sizes of at least 1, or a DeviceMesh. For several meshes, call it for "
+            "each."
+        )
+
+
 def test_dict_and_text():
     cost = plan_costs(mlp())
     facts = json.loads(json.dumps(cost.to_dict()))

@@ -128,6 +128,7 @@ def plan_costs(
     Raises:
         meshfuse.Error: the passes refuse the program, its splits cannot be carried over, or a size
             is open and not given.
+        TypeError: ``mesh`` is neither a mesh nor the shape of one.
 
     Example:
         >>> import meshfuse

@@ -15,6 +15,7 @@ import re
 import pytest
 import torch
 from programs import block, place, shard
+from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
@@ -549,6 +550,51 @@ def within_vmap(layer, part):
     return torch.func.vmap(layer)(part.unsqueeze(0))
 
 
+def with_a_batch_of_gradients(layer, part):
+    x = part.requires_grad_()
+    y = layer(x)
+    return torch.autograd.grad(y, x, torch.ones(2, *y.shape).double(), is_grads_batched=True)
+
+
+def sparse(layer, part):
+    return layer(part.to_sparse())
+
+
+def with_a_tangent(layer, part):
+    with forward_ad.dual_level():
+        return layer(forward_ad.make_dual(part, part))
+
+
+@every_kind
+def test_batch_of_gradients_is_refused_on_all_ranks(kind):
+    """Then all are in step."""
+    pair = Pair(kind, 2 * RANKS, 3 * RANKS)
+    x = torch.randn(3, 2 * RANKS).double()
+    with pytest.raises(meshfuse.UnsupportedError, match="a batch of gradients"):
+        with_a_batch_of_gradients(pair.layer, pair.of_input(x).clone())
+    pair.check(x)
+
+
+@several_ranks
+def test_batch_of_gradients_on_one_rank(rank):
+    """The other ranks wait in the backward pass of a column layer, and hear of it."""
+    pair = Pair("column", 2 * RANKS, 3 * RANKS)
+    x = torch.randn(3, 2 * RANKS).double()
+    part = pair.of_input(x).clone().requires_grad_()
+    mine = rank == 1
+    fails(
+        mine,
+        meshfuse.UnsupportedError,
+        lambda: (
+            with_a_batch_of_gradients(pair.layer, part)
+            if mine
+            else pair.layer(part).sum().backward()
+        ),
+    )
+    pair.layer.zero_grad()
+    pair.check(x)
+
+
 def with_a_hook_that_raises(layer, part):
     def hook(module, arguments):
         raise TypeError("the hook refuses")
@@ -567,6 +613,8 @@ def with_a_hook_that_raises(layer, part):
         (without_argument, TypeError, "missing 1 required positional argument"),
         (without_weight, AttributeError, "'NoneType' object has no attribute"),
         (within_vmap, meshfuse.UnsupportedError, r"transforms of torch\.func"),
+        (sparse, meshfuse.Error, "the input is sparse"),
+        (with_a_tangent, meshfuse.UnsupportedError, "the input has a tangent of forward-mode AD"),
         (with_a_hook_that_raises, TypeError, "the hook refuses"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
