@@ -100,7 +100,7 @@ void bindFusion(py::module_& module);
 void bindSchedule(TensorClass& tensor);
 void bindPropagation(py::module_& module);
 void bindOps(py::module_& module);
-void bindOperators(TensorClass& tensor, py::object scalar);
+void bindOperators(TensorClass& tensor, const py::object& scalar);
 void bindExecutor(py::module_& module);
 void bindCommunicator(py::module_& module);
 void bindProfile(py::module_& module);

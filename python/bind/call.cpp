@@ -122,7 +122,11 @@ class Binder {
     std::vector<Arg> args;
     for (size_t i = 0; i < params_.size(); ++i) {
       if (!bound_[i] && !params_[i].has_default) return std::nullopt;
-      args.push_back(bound_[i] ? std::move(*bound_[i]) : params_[i].default_value);
+      if (bound_[i]) {
+        args.push_back(std::move(*bound_[i]));
+      } else {
+        args.push_back(params_[i].default_value);
+      }
     }
     return args;
   }
@@ -255,6 +259,7 @@ PyObject* opEntry(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject*
 py::object makeFunction(const OpDef& op) {
   // Lives as long as the process, as the registry does.
   auto* method = new PyMethodDef{op.name().c_str(),
+                                 // NOLINTNEXTLINE(bugprone-casting-through-void): METH_FASTCALL
                                  reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(opEntry)),
                                  METH_FASTCALL | METH_KEYWORDS, op.cachedInfo().doc.c_str()};
   const py::capsule self(&op, [](void*) {});

@@ -45,6 +45,7 @@ void raise(const PeerError& e) {
   PyErr_SetObject(peer_class, instance.ptr());
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): what pybind11 calls
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);

@@ -46,6 +46,7 @@ py::dict explainFusion(
     const Fusion& fusion,
     const std::vector<std::tuple<std::string, std::vector<int64_t>, bool>>& sizes) {
   std::vector<KnownSize> known;
+  known.reserve(sizes.size());
   for (const auto& [name, values, is_shape] : sizes) known.push_back({name, values, is_shape});
   const ExplanationFacts facts = [&] {
     const py::gil_scoped_release other_threads_may_run;

@@ -22,7 +22,7 @@ DeviceMesh fromArray(const py::object& devices, const Names& names) {
         isSequence(devices) ? py::module_::import("torch").attr("tensor")(devices) : devices;
     const auto ids = array.attr("flatten")().attr("tolist")().cast<std::vector<int64_t>>();
     return DeviceMesh(ids, array.attr("shape").cast<std::vector<int64_t>>(), names);
-  } catch (const py::cast_error&) {  // not ints
+  } catch (const py::cast_error&) {  // NOLINT(bugprone-empty-catch): not ints, told below
   } catch (const py::error_already_set& e) {
     // Lists of strings or of several lengths, of which torch makes no tensor.
     if (e.matches(PyExc_ValueError)) fail(wrongDevices(devices), ". Give lists of equal lengths.");
@@ -50,7 +50,7 @@ DeviceMesh fromPython(const py::object& devices, const Names& names) {
 }
 
 py::tuple shape(const DeviceMesh& self) {
-  return py::tuple(py::cast(std::vector<int64_t>(self.shape().begin(), self.shape().end())));
+  return py::cast(std::vector<int64_t>(self.shape().begin(), self.shape().end()));
 }
 
 py::object indexOf(const DeviceMesh& self, int64_t device) {

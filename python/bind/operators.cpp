@@ -73,13 +73,13 @@ py::object compare(const char* op, bool same, const py::object& self, const py::
   return py::bool_((self.cast<TensorView*>() == tensorIn(other)) == same);
 }
 
-void add(py::object cls, const char* name, const py::cpp_function& function) {
+void add(const py::object& cls, const char* name, const py::cpp_function& function) {
   cls.attr(name) = function;
 }
 
 }  // namespace
 
-void bindOperators(TensorClass& tensor, py::object scalar) {
+void bindOperators(TensorClass& tensor, const py::object& scalar) {
   for (const py::object& cls : {py::object(tensor), scalar}) {
     for (const Operator& which : kBinary) {
       add(cls, which.method,

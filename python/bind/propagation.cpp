@@ -20,6 +20,7 @@ TensorView* from(const Tv& tensor) {
 template <class T>
 std::vector<T*> raw(const std::vector<std::shared_ptr<T>>& nodes) {
   std::vector<T*> result;
+  result.reserve(nodes.size());
   for (const auto& node : nodes) result.push_back(node.get());
   return result;
 }

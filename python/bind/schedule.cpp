@@ -45,6 +45,7 @@ Tv rfactor(const Tv& self, const std::vector<int64_t>& axes) {
 
 std::vector<IterDomain*> raw(const std::vector<std::shared_ptr<IterDomain>>& ids) {
   std::vector<IterDomain*> result;
+  result.reserve(ids.size());
   for (const auto& id : ids) result.push_back(id.get());
   return result;
 }

@@ -2,8 +2,6 @@
 // Collectives of the backends that need one process only; collectives_mpi_test.cpp has the rest.
 #include "collectives_conformance.h"
 
-#include <meshfuse/comm/waiting.h>
-
 #include <cstdlib>
 #include <map>
 #include <memory>

@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 
-#include "expect_error.h"
 #include "fusion_fixture.h"
 
 namespace meshfuse {
@@ -146,7 +145,8 @@ TEST(SameAs, MeshesCount) {
 }
 
 TEST(SameAs, OperationsAndAttributesCount) {
-  const auto make = [](std::string_view op, std::vector<int64_t> axes, bool keepdim = false) {
+  const auto make = [](std::string_view op, const std::vector<int64_t>& axes,
+                       bool keepdim = false) {
     auto fusion = std::make_shared<Fusion>();
     const FusionGuard guard(fusion.get());
     TensorView* x = makeContigConcreteTensor({4, 4});

@@ -4,7 +4,6 @@
 #include <meshfuse/passes/pass.h>
 #include <meshfuse/passes/projection.h>
 
-#include "expect_error.h"
 #include "fusion_fixture.h"
 
 namespace meshfuse {

@@ -19,7 +19,7 @@ class ShardTest : public FusionTest {
   static Sizes elements(const TensorView* tv, int64_t n, int64_t device) {
     const at::Tensor part = shardTensor(at::arange(n), tv, device);
     EXPECT_TRUE(part.is_contiguous());
-    return Sizes(part.data_ptr<int64_t>(), part.data_ptr<int64_t>() + part.numel());
+    return {part.data_ptr<int64_t>(), part.data_ptr<int64_t>() + part.numel()};
   }
   /// Shards `global` over all devices of the mesh and puts the parts together again.
   static void expectIdentity(const TensorView* tv, const at::Tensor& global) {

@@ -85,7 +85,7 @@ TEST(Types, ParallelTypes) {
 
 class ResultTypes : public FusionTest {
  protected:
-  DataType of(std::string_view op, std::vector<DataType> types) {
+  DataType of(std::string_view op, const std::vector<DataType>& types) {
     std::vector<Arg> args;
     for (const DataType t : types) args.emplace_back(input({4}, t));
     return std::get<TensorView*>(callOp(op, args).at(0))->dtype();

@@ -2,9 +2,7 @@
 // Values and sizes that nothing gives, and other calls that only C++ programs can make.
 #include <ATen/ops/ones.h>
 #include <meshfuse/ir/verifier.h>
-#include <meshfuse/ops/op_def.h>
 
-#include "device_tensors.h"
 #include "executor_fixture.h"
 #include "expect_error.h"
 

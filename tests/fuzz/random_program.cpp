@@ -104,7 +104,7 @@ Arg argument(Fusion& fusion, Choices& choices, const Param& param, const TensorV
       return axes(choices, first);
     case ParamKind::BoolList: {
       std::vector<bool> flags(static_cast<size_t>(first->ndim()) + choices.below(3));
-      for (size_t i = 0; i < flags.size(); ++i) flags[i] = choices.coin();
+      for (auto&& flag : flags) flag = choices.coin();
       return flags;
     }
     case ParamKind::ShapeList:

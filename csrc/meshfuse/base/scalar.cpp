@@ -110,7 +110,7 @@ double realOp(ScalarOp op, double a, double b) {
     case ScalarOp::Rsqrt:
       return 1.0 / std::sqrt(a);
     default:
-      fail("scalar ", name(op), " has no value. Use an arithmetic op.");
+      MESHFUSE_ASSERT(false, "scalar ", name(op), " has no value");
   }
 }
 
