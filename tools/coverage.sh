@@ -12,7 +12,7 @@ ctest --test-dir $build --output-on-failure --no-tests=error
 PYTHONPATH=$build/python "$PY" -m pytest -q -p no:cacheprovider tests/python
 mkdir -p $build/html
 # Branches that only exceptions out of callees take are no branches of our text.
-gcovr --root . --object-directory $build --filter csrc/ --merge-mode-functions=merge-use-line-0 \
+gcovr --root . --object-directory $build --filter csrc/ --merge-mode-functions=merge-use-line-0 --merge-lines \
   --exclude-throw-branches --exclude-unreachable-branches --gcov-ignore-parse-errors \
   --json $build/coverage.json --html-details $build/html/index.html --txt $build/coverage.txt \
   --print-summary --fail-under-line 90
