@@ -89,7 +89,7 @@ def test_check_of_a_maximum_on_another_mesh():
         out.rfactor([-1]).axis(-2).parallelize(X)
     message = (
         "check: the sizes of T1 = max(T2, dims=[1]) depend on the size of a mesh axis by an "
-        "rfactor of T2, and only a sum over it can be carried over to another mesh. Check the "
+        "rfactor of T2, and only a sum over it can be carried over to another mesh. Use a "
         "program without that operation."
     )
     with pytest.raises(meshfuse.Error, match=re.escape(message)):

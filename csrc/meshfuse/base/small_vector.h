@@ -158,10 +158,10 @@ class SmallVector {
     size_ = std::exchange(other.size_, 0);
   }
 
-  union {
+  union {  // NOLINTBEGIN(readability-identifier-naming): private, as the others
     T inline_[N];
     T* heap_;
-  };
+  };  // NOLINTEND(readability-identifier-naming)
   uint32_t size_ = 0, capacity_ = N;
 };
 

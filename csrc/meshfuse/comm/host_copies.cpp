@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/core/Tensor.h>  // first: std::span looks at it as soon as one is named
+
 #include <meshfuse/comm/host_copies.h>
 
 #include <algorithm>
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 
 namespace meshfuse {

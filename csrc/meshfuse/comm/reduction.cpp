@@ -96,6 +96,7 @@ void foldBlock(const Job& job, int64_t begin, Count n) {
   const auto term = [&](size_t t) { return reinterpret_cast<const T*>(job.terms[t]) + begin; };
   Acc acc[kBlock];
   const T* first = term(0);
+  // NOLINTNEXTLINE(bugprone-signed-char-misuse): Char is a number of 8 bits
   for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(first[i]);
   for (size_t t = 1; t < job.terms.size(); ++t) {
     const T* next = term(t);

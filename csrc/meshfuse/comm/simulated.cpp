@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // All ranks in this process, run in lock-step by one thread: they never wait for one another.
 #include <meshfuse/base/error.h>
+#include <meshfuse/base/types.h>
 #include <meshfuse/comm/collective_call.h>
 #include <meshfuse/comm/reduction.h>
-#include <meshfuse/ir/device_mesh.h>
 
 #include <cstring>
 #include <numeric>

@@ -121,7 +121,7 @@ std::shared_ptr<const Plan> FusionExecutorCache::planFor(std::span<const InputVa
   std::shared_ptr<const Fusion> compiled = compiledLocked();
   useTeam(team);
   const auto agreement = agreementLocked(comm);
-  auto plan = compileFor(*fusion_, std::move(compiled), inputs, Signature(inputs, by_value_, told),
+  auto plan = compileFor(*fusion_, compiled, inputs, Signature(inputs, by_value_, told),
                          {.local_devices = comm.localRanks(),
                           .device_count = comm.size(),
                           .agreement = agreement.get(),

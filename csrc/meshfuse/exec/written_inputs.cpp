@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/isin.h>
 #include <ATen/ops/scalar_tensor.h>

@@ -6,8 +6,6 @@
 
 #include <span>
 
-#include <ATen/core/Tensor.h>
-
 namespace meshfuse {
 
 /// Whether an element of `a` lies in the memory of an element of `b`. Exact for every layout; where

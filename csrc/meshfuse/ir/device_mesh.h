@@ -13,9 +13,6 @@
 
 namespace meshfuse {
 
-/// The most devices that a mesh has; they are numbered below it.
-inline constexpr int64_t kMaxDevices = int64_t{1} << 20;
-
 class DeviceMesh {
  public:
   /// No devices: "not a multi-device tensor"; rank() is -1.

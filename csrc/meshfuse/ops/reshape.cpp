@@ -250,7 +250,7 @@ struct ReshapeOp final : OpDef {
     }
     GroupFactors factors(call, builder, result);
     for (const Group& group : matchSides(pool, in, out)) factors.add(group);
-    for (auto& axis : result) builder.resultAxis(std::move(axis));
+    for (const auto& axis : result) builder.resultAxis(axis);
     return builder.build();
   }
   void evaluate(const OpCall& call, const Operands& io) const override {
