@@ -56,10 +56,10 @@ enum class ParallelType : uint8_t {
   Serial
 };
 inline constexpr int kNumParallelTypes = static_cast<int>(ParallelType::Serial) + 1;
-/// Mesh axes, x first.
 /// The most devices that a mesh has; they are numbered below it.
 inline constexpr int64_t kMaxDevices = int64_t{1} << 20;
 
+/// Mesh axes, x first.
 inline constexpr std::array<ParallelType, 3> kDeviceTypes = {ParallelType::DIDx, ParallelType::DIDy,
                                                              ParallelType::DIDz};
 
