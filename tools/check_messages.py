@@ -31,7 +31,7 @@ NGRAM = 8
 EXEMPT = (
     ("comm/mpi_mailbox.cpp", "MPI reports", "MPI is broken; by default it ends the job itself"),
     ("comm/c10d_collectives.cpp", "gave up a message", "gloo raises; backends of others may not"),
-    ("comm/collectives.cpp", "for one rank and on", "needs a CUDA device, and ranks in one process"),
+    ("comm/collectives.cpp", "for one rank and on", "needs a GPU, and ranks in one process"),
     ("comm/socket_mesh.cpp", "epoll_ctl: ", "the kernel is out of memory or watches"),
     ("comm/socket_mesh_joining.cpp", "no random numbers", "the kernel forbids getrandom"),
 )

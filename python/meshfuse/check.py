@@ -258,7 +258,7 @@ class _Search:
         for name in self.units:
             root = self.root(name)
             plan.sizes[name] = int(root) if root.isdigit() else plan.sizes[root]
-        written = {result.partition(" -> ")[2] for result in self.program.results}
+        written = set(self.program.overwritten())
         for statement in self.pair.statements:
             if not statement.tensors:
                 continue

@@ -89,7 +89,7 @@ def run_on_mesh(
     if not any(hidden):
         return results
     names = [value.name if isinstance(value, TensorView) else "" for value in fusion.inputs()]
-    targets = [entry.partition(" -> ")[2] for entry in parse(fd.ir()).results]
+    targets = parse(fd.ir()).overwritten()
     complete = []
     for row, inputs_of_device in zip(results, parts, strict=True):
         shown = iter(row)
@@ -125,8 +125,8 @@ def _placed_results(fd: FusionDefinition) -> list[FusionDefinition | None]:
     compiled = parse(fd.compiled_ir())
     tensors = compiled.tensors()
     placed: list[FusionDefinition | None] = []
-    for result in compiled.results:
-        tensor = tensors.get(result.partition(" -> ")[0])
+    for name in compiled.result_names():
+        tensor = tensors.get(name)
         if tensor is None or tensor.mesh is None:
             placed.append(None)
             continue

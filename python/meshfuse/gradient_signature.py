@@ -150,7 +150,7 @@ def overwritten_inputs(fd: FusionDefinition) -> frozenset[int]:
         fusion = fd._executor().fusion()
         known = frozenset()
         if any(fusion.hidden_outputs()):
-            targets = {result.partition(" -> ")[2] for result in parse(fusion.ir()).results}
+            targets = parse(fusion.ir()).overwritten()
             known = frozenset(
                 position
                 for position, value in enumerate(fusion.inputs())

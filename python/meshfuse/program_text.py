@@ -20,6 +20,7 @@ _ID = re.compile(
     r"(?: swizzle (?P<swizzle>[xyz]))?"
 )
 MESH_AXES = ("x", "y", "z")
+_INTO = " -> "  # between a result and the input whose memory takes it
 _FLOATS = {"f32": "f64", "f16": "f64", "bf16": "f64", "f8e4m3fn": "f64", "f8e5m2": "f64"}
 _WIDER = {**_FLOATS, "c64": "c128"}
 
@@ -163,6 +164,14 @@ class Program:
         """Statements of the inputs, in order."""
         return [s for s in self.statements if s.call is None]
 
+    def result_names(self) -> list[str]:
+        """Name of each result, or its number, in order."""
+        return [result.partition(_INTO)[0] for result in self.results]
+
+    def overwritten(self) -> list[str]:
+        """Name of the input whose memory takes each result, in order; "" where none does."""
+        return [result.partition(_INTO)[2] for result in self.results]
+
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by its name."""
         return {
@@ -177,10 +186,7 @@ class Program:
 
     def keep_results(self, results: list[str]) -> Program:
         """Return the part that these results need; inputs that nothing reads are dropped."""
-        needed = {result.split(" -> ")[0] for result in results}
-        needed |= {result.split(" -> ")[1] for result in results if " -> " in result}
-        for result in results:
-            needed |= set(re.findall(r"[A-Za-z_]\w*", result))
+        needed = {name for result in results for name in re.findall(r"[A-Za-z_]\w*", result)}
         kept: list[Statement] = []
         for statement in reversed(self.statements):
             if needed & set(statement.names):
@@ -233,7 +239,7 @@ def unsharded(program: Program) -> Program:
 
     inputs = {s.names[0] for s in program.inputs()}
     bare = _joined(program).map_tensors(strip)
-    return replace(bare, results=tuple(result.split(" -> ")[0] for result in program.results))
+    return replace(bare, results=tuple(program.result_names()))
 
 
 def _joined(program: Program) -> Program:

@@ -72,8 +72,9 @@ class _Writer:
         for statement in self._program.statements:
             if statement.call is not None and not self._is_half(statement):
                 self._operation(statement)
-        for result in self._program.results:
-            self._output(result)
+        names, overwritten = self._program.result_names(), self._program.overwritten()
+        for name, alias in zip(names, overwritten, strict=True):
+            self._output(name, alias)
         schedule = list(self._schedule())
         return [*needed_imports(schedule), *self._lines, *schedule]
 
@@ -108,8 +109,7 @@ class _Writer:
         self._known.update(zip(statement.names, names, strict=True))
         self._lines.append(f"{', '.join(names)} = fd.ops.{op}({', '.join(arguments)})")
 
-    def _output(self, result: str) -> None:
-        value, arrow, alias = result.partition(" -> ")
+    def _output(self, value: str, alias: str) -> None:
         constant = number_in(value)
         if constant is None:
             text = self._values.value(value)
@@ -117,7 +117,7 @@ class _Writer:
             text = self._constant(*constant)
         else:
             text = define_scalar_text(*constant)
-        more = f", {self._known[alias]}" if arrow else ""
+        more = f", {self._known[alias]}" if alias else ""
         self._lines.append(f"fd.add_output({text}{more})")
 
     def _constant(self, value: str, dtype: str) -> str:

@@ -123,7 +123,6 @@ def _set_options(fd: FusionDefinition, bundle: Bundle) -> None:
     """Set what the text form leaves out."""
     fusion = fd._defined()
     fusion.strict = bool(bundle.options.get("strict"))
-    fusion.uneven = bool(bundle.options.get("uneven"))
     reduce = bundle.options.get("reduce_dtype")
     if reduce is not None:
         dtype = getattr(DataType, str(reduce), None)

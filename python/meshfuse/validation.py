@@ -31,8 +31,7 @@ def get_val_tolerances(fusion: Fusion, args: Iterable[Any]) -> Tolerances:
     sizes = _sizes(program, list(args))
     terms, steps = _terms_and_steps(program, sizes)
     found = []
-    for result in program.results:
-        name = result.partition(" -> ")[0]
+    for name in program.result_names():
         step = steps.get(name, torch.finfo(torch.float64).eps)
         growth = 1 + math.sqrt(terms.get(name, 1))
         found.append((4 * step * growth, 4 * step * growth))

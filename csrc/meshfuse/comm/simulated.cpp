@@ -2,7 +2,6 @@
 // All ranks in this process, run in lock-step by one thread: they never wait for one another.
 #include <meshfuse/base/error.h>
 #include <meshfuse/base/types.h>
-#include <meshfuse/base/types.h>
 #include <meshfuse/comm/collective_call.h>
 #include <meshfuse/comm/reduction.h>
 

@@ -33,7 +33,7 @@ def make_graph(program: Program, explanation: Explanation) -> list[Node]:
     shardings = {t.name: t.sharding for t in explanation.tensors}
     nodes: list[Node] = []
     made_by: dict[str, int] = {}
-    results = {name for result in program.results for name in result.split(" -> ")[:1]}
+    results = set(program.result_names())
     for statement in program.statements:
         if not statement.tensors and statement.call is None and not _is_read(program, statement):
             continue

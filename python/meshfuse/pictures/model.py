@@ -49,7 +49,7 @@ class Picture:
         tensors = self.program.tensors()
         if only is not None:
             tensors = {name: tensors[name] for name in only}
-        results = {result.split(" -> ")[0] for result in self.program.results}
+        results = set(self.program.result_names())
         inputs = {statement.names[0] for statement in self.program.inputs()}
         shown = []
         for name, tensor in tracked(tensors.items(), "drawing tensors"):

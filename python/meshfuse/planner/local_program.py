@@ -97,10 +97,10 @@ class ProgramReader:
         known: dict[str, LocalTensor] = {}
         inputs: list[str] = []
         steps: list[Step] = []
-        results: tuple[str, ...] = ()
+        results: list[str] = []
         for line in text.splitlines():
             if line.startswith("return"):
-                results = parse(line).results
+                results = parse(line).result_names()
                 continue
             if not line:
                 continue
@@ -117,7 +117,7 @@ class ProgramReader:
                     Step(op, statement.names, found.tensors, reads, ins, statement.call, transfer)
                 )
             known.update(zip(statement.names, found.tensors, strict=False))
-        shown = tuple(name for result in results if (name := result.split(" -> ")[0]) in known)
+        shown = tuple(name for name in results if name in known)
         return LocalProgram(tuple(inputs), tuple(steps), shown, known)
 
     def _line(self, line: str) -> _Line:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _C
 from .._C import DeviceMesh, Fusion, Scalar, TensorView, parse_fusion
 from ..explanation import known_size
-from ..program_text import parse
+from ..program_text import Program, parse
 from ..progress import busy
 from ..remesh import mesh_shape, remesh
 from ..repro_on_failure import bundle_of_internal_error
@@ -167,10 +167,18 @@ def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int], caller: st
     meshes = {t.get_device_mesh() for t in fusion.tensors() if t.has_device_mesh()}
     if meshes <= {wanted}:
         return fusion
-    moved = parse_fusion(str(remesh(parse(fusion.ir()), wanted, caller)), fusion.uneven)
-    moved.strict = fusion.strict
-    moved.reduce_dtype = fusion.reduce_dtype
-    return moved
+    return with_text(fusion, remesh(parse(fusion.ir()), wanted, caller))
+
+
+def with_text(fusion: Fusion, program: Program) -> Fusion:
+    """Return the program of another text, with the options of ``fusion``.
+
+    Raises:
+        meshfuse.Error: it is no program, or its splits do not fit.
+    """
+    made = parse_fusion(str(program), fusion.uneven)
+    made.strict, made.reduce_dtype = fusion.strict, fusion.reduce_dtype
+    return made
 
 
 def compiled_text(fusion: Fusion) -> str:

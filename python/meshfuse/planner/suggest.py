@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from .. import _C
 from .._C import DeviceMesh, Error, Fusion, InternalError, TensorView, UnsupportedError
 from ..program_text import Program, parse
 from ..progress import tracked
 from .annotations import Annotation, annotate, is_annotated, possible_annotations, python_text
 from .links import Links
 from .local_program import LocalProgram, ProgramReader
-from .plan_cost import PlanCost, compiled_text, cost_of
+from .plan_cost import PlanCost, compiled_text, cost_of, with_text
 
 __all__ = ["Suggestion", "suggestions"]
 
@@ -163,11 +162,9 @@ def _without_annotation(fusion: Fusion, program: Program, name: str) -> Fusion |
     bare = replace(tensor, items=tuple(order), mesh=None)
     changed = program.map_tensors(lambda other, t: bare if other == name else t)
     try:
-        made = _C.parse_fusion(str(changed), fusion.uneven)
+        return with_text(fusion, changed)
     except Error:
         return None
-    made.strict, made.reduce_dtype = fusion.strict, fusion.reduce_dtype
-    return made
 
 
 def _is_plain(item: str, root: tuple[object, ...]) -> bool:
