@@ -186,5 +186,5 @@ def test_whole_axis_of_another_size():
 def test_shard_tensor_of_a_test_without_a_mesh():
     env = MultideviceTest.__new__(MultideviceTest)
     with pytest.raises(TypeError) as caught:
-        env.shard_tensor(torch.ones(2), 0)
+        env.shard_tensor(torch.ones(2, device="cpu"), 0)
     assert str(caught.value) == "shard_tensor(t, dim, mesh): the mesh is missing"
