@@ -3,6 +3,7 @@
 // reads the inputs, lets go of the interpreter lock, runs the plan and wraps the results.
 #include "bind.h"
 
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <meshfuse/eval/allocation.h>
@@ -17,13 +18,15 @@ namespace {
 using Cache = FusionExecutorCache;
 using Inputs = std::vector<InputValue>;
 
-at::Tensor plainTensor(PyObject* object, size_t position) {
+py::module_ tensorKinds() { return py::module_::import("meshfuse.tensor_kinds"); }
+
+/// Where a tensor may be none that a program computes with.
+constexpr c10::DispatchKeySet kOddKeys({c10::DispatchKey::Python, c10::DispatchKey::Quantized});
+
+const at::Tensor& plainTensor(PyObject* object, size_t position) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
-  if (tensor.key_set().has(c10::DispatchKey::Python)) [[unlikely]] {
-    throw py::type_error(
-        "execute: input " + std::to_string(position) + " is a " +
-        py::type::of(object).attr("__name__").cast<std::string>() +
-        ", not a plain tensor. Pass its local tensor, for a DTensor x.to_local().");
+  if (tensor.key_set().has_any(kOddKeys) || tensor._fw_grad(0).defined()) [[unlikely]] {
+    tensorKinds().attr("refuse_input")("execute", position, py::handle(object));
   }
   return tensor;
 }
@@ -67,6 +70,9 @@ void read(PyObject* inputs, Inputs& result, int depth) {
 }
 
 Inputs readInputs(PyObject* inputs) {
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set()) [[unlikely]] {
+    tensorKinds().attr("refuse_fake_mode")("execute");
+  }
   Inputs result;
   read(inputs, result, 0);
   return result;
@@ -74,12 +80,17 @@ Inputs readInputs(PyObject* inputs) {
 
 /// When it throws, the other ranks are told.
 Inputs readInputsOrRefuse(Cache& cache, PyObject* inputs) {
-  try {
-    return readInputs(inputs);
-  } catch (const std::exception& error) {
-    const std::string reason = error.what();
+  const auto refuse = [&](const std::string& reason) {
     const py::gil_scoped_release release;
     cache.refuse(reason);
+  };
+  try {
+    return readInputs(inputs);
+  } catch (const py::error_already_set& error) {
+    refuse(py::str(error.value()).cast<std::string>());
+    throw;
+  } catch (const std::exception& error) {
+    refuse(error.what());
     throw;
   }
 }

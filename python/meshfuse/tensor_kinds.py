@@ -97,6 +97,17 @@ def refuse_kind(what: str, name: str, tensor: torch.Tensor) -> None:
         raise Error(f"{what}: {name} is quantized ({tensor.dtype}). Pass x.dequantize().")
 
 
+def refuse_input(what: str, position: int, tensor: torch.Tensor) -> None:
+    """Raise for an input that no program computes with; dense ones without a tangent pass.
+
+    Transforms of torch.func reach into what is computed on one device, tangents included.
+    """
+    name = f"input {position}"
+    refuse_kind(what, name, tensor)
+    if not torch._C._are_functorch_transforms_active():
+        refuse_tangents(what, [(name, tensor)])
+
+
 def refuse_fake_mode(what: str) -> None:
     """Raise where torch makes tensors without memory.
 

@@ -283,7 +283,10 @@ def test_open_sizes_that_no_communication_needs():
     [
         ({}, r"bytes of the all-reduce for T2 depend on sizes that the program leaves open: T0\.0"),
         ({"sizes": {"T7": (4, 4)}}, r"sizes names 'T7', which is no tensor input.*T0\.0"),
-        ({"sizes": {"T0.7": 4}}, r"sizes names 'T0\.7', which is no open size.*Open sizes are"),
+        (
+            {"sizes": {"T0.7": 4}},
+            r"sizes names 'T0\.7', which is no open size.*Open sizes are: T0\.0, T0\.1, T1\.0\.$",
+        ),
         ({"sizes": {"T0": (4, 16, 2)}}, "3 sizes are given for T0, which has 2 axes"),
         ({"sizes": {"T1": (16, 9)}}, "axis 1 of T1 is given the size 9 but declared with 8"),
         ({"sizes": {"T0": (4, 16), "T1": (12, 8)}}, "16.*12"),

@@ -39,6 +39,12 @@ def alias_of_a_result(fd):
 PROGRAMS = [
     (lambda fd: fd.ops.cast(fd.define_tensor([2]), DataType.Null),
      meshfuse.Error, "cast: dtype is Null. Name a data type."),
+    (lambda fd: fd.define_tensor([2], dtype=DataType.Null), meshfuse.Error,
+     "define_tensor: dtype is Null. Name a data type."),
+    (lambda fd: fd.define_scalar(DataType.Null), meshfuse.Error,
+     "define_scalar: dtype is Null. Name a data type."),
+    (lambda fd: fd.define_scalar(2.0, DataType.Null), meshfuse.Error,
+     "define_scalar: dtype is Null. Name a data type."),
     (untrained_batch_norm, meshfuse.Error,
      "batch_norm: T0 is normalised with running statistics that are not both given. Give "
      "running_mean and running_var, or leave out both and train."),

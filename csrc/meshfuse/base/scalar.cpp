@@ -248,6 +248,7 @@ Scalar ScalarPool::intern(Key key, const ScalarNode& node) {
 }
 
 Scalar ScalarPool::constant(ScalarValue value, DataType dtype) {
+  MESHFUSE_CHECK(dtype != DataType::Null, "define_scalar: dtype is Null. Name a data type.");
   value = castValue(value, dtype);
   ScalarNode node{.op = ScalarOp::Const, .dtype = dtype, .value = value};
   uint64_t bits = 0;
@@ -273,6 +274,7 @@ Scalar ScalarPool::extentSymbol(int32_t tensor, int32_t axis) {
 }
 
 Scalar ScalarPool::symbol(DataType dtype) {
+  MESHFUSE_CHECK(dtype != DataType::Null, "define_scalar: dtype is Null. Name a data type.");
   ScalarNode node{.op = ScalarOp::Symbol, .dtype = dtype, .number = symbols_++};
   return intern({uint64_t{3} << 56, static_cast<uint64_t>(node.number)}, node);
 }

@@ -64,6 +64,11 @@ void checkLocal(std::string_view what, const char* role, LocalTensors tensors, s
 
 void checkTensor(std::string_view what, const char* role, const at::Tensor& t) {
   MESHFUSE_CHECK(t.defined(), what, ": ", role, " is an undefined tensor. Allocate it first.");
+  MESHFUSE_CHECK(t.layout() != at::kStrided || t.has_storage(), what, ": ", role, " of size ",
+                 shape(t),
+                 " has no memory, as inside of a transform of torch.func (vmap, grad, jvp, ...). "
+                 "These reach into what one device computes, not into communications. "
+                 "Communicate outside of the transform.");
   MESHFUSE_CHECK(t.layout() == at::kStrided && t.is_contiguous() && !t.is_conj() && !t.is_neg(),
                  what, ": ", role, " of size ", shape(t),
                  " is not contiguous (or is a conjugate view). Use contiguous() first, and "

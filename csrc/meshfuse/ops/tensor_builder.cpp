@@ -45,6 +45,7 @@ TensorView* TensorViewBuilder::build(Fusion* fusion) const {
   Fusion& f = fusion != nullptr ? *fusion : IrBuilder::currentFusion();
   ScalarPool& pool = f.scalars();
   const size_t n = shape_.size();
+  MESHFUSE_CHECK(dtype_ != DataType::Null, "define_tensor: dtype is Null. Name a data type.");
   MESHFUSE_CHECK(!contiguity_ || contiguity_->size() == n, "Length of contiguity argument (",
                  contiguity_ ? contiguity_->size() : 0, ") must match that of shape argument (", n,
                  "). Give one flag per axis, in memory order.");

@@ -97,7 +97,9 @@ class SizeBinder {
 
   std::string knownNames() const {
     std::string text;
-    for (const auto& [name, symbol] : symbols_) text += (text.empty() ? "" : ", ") + name;
+    for (const auto& [name, symbol] : symbols_) {
+      if (name == toString(fusion_, symbol)) text += (text.empty() ? "" : ", ") + name;
+    }
     return text.empty() ? "All its sizes are constants; leave sizes out."
                         : "Open sizes are: " + text + ".";
   }
