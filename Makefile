@@ -37,7 +37,8 @@ bench: build ready-bench
 	@$(RUN) $$PY benchmarks/run.py
 
 docs: build ready-docs
-	@$(RUN) $$PY tools/gen_docs.py && $$PY tools/gen_pictures.py
+	@$(RUN) $$PY tools/gen_docs.py
+	@$(RUN) $$PY tools/gen_pictures.py
 	@$(RUN) $$PY -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 

@@ -26,12 +26,14 @@ _failed = False
 def log_once(error: BaseException, doing: str, script: str = "") -> None:
     """Log an exception at ERROR, unless it was logged already on its way up.
 
-    A script that shows the failure is part of the entry.
+    A script that shows the failure is part of the entry, except where another rank failed: the
+    script of this rank cannot show that.
     """
     if not getattr(error, "_meshfuse_logged", False):
         error._meshfuse_logged = True  # type: ignore[attr-defined]
         name = type(error).__name__
-        more = f"\nTo see it again, run:\n{script}" if script else ""
+        shown = script and not isinstance(error, PeerError)
+        more = f"\nTo see it again, run:\n{script}" if shown else ""
         _log.error("Exception occurred while %s: %s: %s%s", doing, name, error, more)
 
 

@@ -31,12 +31,13 @@ def remesh(program: Program, mesh: DeviceMesh, caller: str = "check") -> Program
         )
     text = mesh_text(mesh, meshes[0] if meshes else None)
     sizes = dict(zip(MESH_AXES, reversed(mesh.shape), strict=False))
+    old = program.tensors()
     done: dict[str, Tensor] = {}
     statements = []
     for statement in program.statements:
         tensors = []
         for name, tensor in zip(statement.names, statement.tensors, strict=False):
-            root = _root(program, done, statement, name, tensor, caller)
+            root = _root(old, done, statement, name, tensor, caller)
             moved = replace(tensor, root=root, mesh=text if tensor.mesh else None)
             done[name] = _resized(name, moved, sizes, mesh, caller) if tensor.mesh else moved
             tensors.append(done[name])
@@ -79,7 +80,7 @@ def ceil_div(extent: str, factor: int) -> str:
 
 
 def _root(
-    program: Program,
+    old: dict[str, Tensor],
     done: dict[str, Tensor],
     statement: Statement,
     name: str,
@@ -87,7 +88,6 @@ def _root(
     caller: str,
 ) -> tuple[Axis, ...]:
     """Return the root axes; those that read axes made by an rfactor may have other extents."""
-    old = program.tensors()
     resized = [n for n in statement.mentions() if n in done and _shape_differs(old[n], done[n])]
     if statement.call is None or not resized:
         return tensor.root

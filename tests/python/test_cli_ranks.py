@@ -160,8 +160,14 @@ def test_doctor_measures(monkeypatch, tmp_path):
     class Links:
         saved = False
 
+        doubts = ""
+
         def save(self, path=None):
             Links.saved = True
+            return "/home/me/links.json"
+
+        def doubt(self):
+            return Links.doubts
 
         def to_dict(self):
             return {"links": []}
@@ -174,8 +180,14 @@ def test_doctor_measures(monkeypatch, tmp_path):
     code, told = failed("doctor", "--quick", "--measure")
     assert code == 1 and told.startswith("doctor --measure: not available in this build")
     module.measure_links = Links
-    assert ok("doctor", "--quick", "--measure").endswith("links: fast\n") and Links.saved
+    told = ok("doctor", "--quick", "--measure")
+    assert told.endswith("links: fast\n") and Links.saved
+    assert "saved in /home/me/links.json" in told
     assert ok_json("doctor", "--quick", "--measure")["links"] == {"links": []}
+    Links.saved, Links.doubts = False, "to begin takes 4520 us"
+    result = run("doctor", "--quick", "--measure")
+    assert result.exit_code == 1 and not Links.saved
+    assert "not saved, as to begin takes 4520 us" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 
@@ -55,6 +56,14 @@ def test_fit_finds_alpha_and_beta():
     assert device.half_size == pytest.approx(8)  # 40 us at full rate, and as much again
     assert device.gflops["bf16"] == pytest.approx(200)
     assert "measured with 2 ranks" in str(links)
+
+
+def test_figures_of_a_busy_machine_are_doubted():
+    assert measure._fitted(times_of(Rate(7.0, 3.0))).doubt() == ""
+    doubt = measure._fitted(times_of(Rate(4520.0, 3.0))).doubt()
+    assert re.fullmatch(
+        r"to begin the message of mpi ranks takes 45\d\d us, more than 1000 us", doubt
+    )
 
 
 @pytest.mark.parametrize("ranks", [3, 8])

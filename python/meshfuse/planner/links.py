@@ -15,6 +15,8 @@ from .collectives import KINDS, algorithms
 
 __all__ = ["PRESETS", "Device", "Link", "Links", "Rate", "current_links", "saved_path"]
 
+_LONGEST_START_US = 1000
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -128,6 +130,20 @@ class Links:
     def _all_links(self) -> list[Link]:
         """Return the inner link, and the outer one if there is one."""
         return [self.inner] if self.outer is None else [self.inner, self.outer]
+
+    def doubt(self) -> str:
+        """Return why measured figures cannot be the links' own, or "" where they can be.
+
+        Ranks that share a busy machine wait for their turn, which takes milliseconds.
+        """
+        for link in self._all_links():
+            for kind, rate in link._rates().items():
+                if rate.alpha_us > _LONGEST_START_US:
+                    return (
+                        f"to begin the {kind} of {link.name} takes {rate.alpha_us:.0f} us, more "
+                        f"than {_LONGEST_START_US} us"
+                    )
+        return ""
 
     def link_of(self, team: list[int]) -> Link:
         """Return the link that a team uses: the outer one if its devices are on several hosts."""
