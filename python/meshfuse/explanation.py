@@ -178,11 +178,16 @@ class Explanation:
         if self.suggestions is not None:
             parts.append("\n".join(["suggestions:", *map(str, self.suggestions)]))
             if not self.suggestions:
-                parts[-1] += (
-                    "\nno single annotation is modelled to take less time, or as much with "
-                    "less memory"
-                )
+                parts[-1] += f"\n{self._why_no_suggestions()}"
         return "\n\n".join(parts)
+
+    def _why_no_suggestions(self) -> str:
+        meshes = {tensor.mesh for tensor in self.tensors} - {None}
+        if not meshes:
+            return "no tensor has a mesh: give one with set_device_mesh first"
+        if len(meshes) > 1:
+            return f"the tensors are on {len(meshes)} meshes, and only programs on one are searched"
+        return "no single annotation is modelled to take less time, or as much with less memory"
 
 
 def explain(

@@ -138,4 +138,26 @@ def test_strict_programs_get_suggestions():
 def test_without_a_mesh():
     explained = mlp({}).explain(suggest=True)
     assert explained.suggestions == []
-    assert "no single annotation" in str(explained)
+    assert "no tensor has a mesh: give one with set_device_mesh first" in str(explained)
+
+
+def test_on_several_meshes():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 8])
+        y = fd.ops.relu(x)
+        fd.add_output(y)
+        x.set_device_mesh(DeviceMesh([0, 1]))
+        y.set_device_mesh(DeviceMesh([2, 3]))
+    explained = fd.explain(suggest=True)
+    assert explained.suggestions == []
+    assert "the tensors are on 2 meshes, and only programs on one are searched" in str(explained)
+
+
+def test_nothing_better():
+    """One suggestion after the other is followed until there is none."""
+    annotated, extra = {**WHOLE, "T1": 1}, ""
+    while better := mlp(annotated, extra).explain(suggest=True).suggestions:
+        extra += better[0].text + "\n"
+    assert extra and str(mlp(annotated, extra).explain(suggest=True)).endswith(
+        "no single annotation is modelled to take less time, or as much with less memory"
+    )
