@@ -107,15 +107,24 @@ def test_mlp_of_many_rows_divides_the_rows():
     assert sharding(fd)["T0"] == {"mesh_x": 0}
 
 
-@pytest.mark.parametrize(("length", "hidden"), [(16, 64), (16, 1024)])
-def test_attention_divides_heads(length, hidden):
-    fd = autoshard(attention(1, length, hidden), FOUR)
+@pytest.mark.parametrize(
+    ("length", "hidden", "mesh"), [(16, 64, FOUR), (16, 1024, FOUR), (64, 256, DeviceMesh([0, 1]))]
+)
+def test_attention_divides_heads(length, hidden, mesh):
+    fd = autoshard(attention(1, length, hidden), mesh)
     assert kinds(fd) == ["all-reduce"]
     found = sharding(fd)
     divided = [found[f"T{i}"] for i in range(5)]
     assert divided == [{}, {"mesh_x": 0}, {"mesh_x": 0}, {"mesh_x": 0}, {"mesh_x": 1}]
     heads = [t for t in fd.explain().tensors if t.sharding == {"mesh_x": 1}]
     assert len(heads) >= 4  # q, k, v and the result of attention
+
+
+def test_limit_that_the_quickest_keeps_changes_nothing():
+    fd = attention(1, 32, 96, 4)
+    free = plan_costs(autoshard(fd, (2, 4)))
+    for limit in (free.peak_memory, 10**12):
+        assert plan_costs(autoshard(fd, (2, 4), memory_limit=limit)).time_us == free.time_us
 
 
 @pytest.mark.parametrize("mesh", [4, (2, 4)], ids=str)

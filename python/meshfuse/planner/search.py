@@ -57,12 +57,7 @@ def search(
     if exact:
         best = _enumerate(evaluator, choices, key, progress)
     else:
-        keys = [key] if memory_limit is None else [key, _by_memory]
-        best = _beam(evaluator, choices, keys, progress)
-        best = best and _improve(evaluator, choices, best, key, progress)
-        if best and memory_limit is not None and best[1].peak_memory > memory_limit:
-            best = _improve(evaluator, choices, best, _by_memory, progress)
-            best = _improve(evaluator, choices, best, key, progress)
+        best = _search_by_beams(evaluator, choices, progress, memory_limit)
     if best is None:
         return None
     best = _least_demanding(evaluator, best, memory_limit)
@@ -102,6 +97,37 @@ def _enumerate(
             best = assignment, score
         progress.advance(number + 1, total)
     return best
+
+
+def _search_by_beams(
+    evaluator: Evaluator, choices: list[Choice], progress: Progress, memory_limit: int | None
+) -> State | None:
+    """Return the best of two beams, one of which keeps programs of little memory, too.
+
+    What needs little memory is divided further, which may pay only once later tensors are decided.
+    A limit matters where the quickest program found without it is over it.
+    """
+    found: list[State] = []
+    for limit in dict.fromkeys([None, memory_limit]):
+        key = _by_time(limit)
+        for keys in ([key], [key, _by_memory]):
+            state = _beam(evaluator, choices, keys, progress)
+            if state is not None:
+                found.append(_improve(evaluator, choices, state, key, progress))
+        if any(_fits(state, memory_limit) for state in found):
+            break
+    if not found:
+        return None
+    key = _by_time(memory_limit)
+    best = min(found, key=lambda state: key(state[1]))
+    if not _fits(best, memory_limit):
+        best = _improve(evaluator, choices, best, _by_memory, progress)
+        best = _improve(evaluator, choices, best, key, progress)
+    return best
+
+
+def _fits(state: State, memory_limit: int | None) -> bool:
+    return memory_limit is None or state[1].peak_memory <= memory_limit
 
 
 def _beam(
