@@ -141,6 +141,16 @@ def test_without_a_mesh():
     assert "no tensor has a mesh: give one with set_device_mesh first" in str(explained)
 
 
+def test_program_of_views_that_takes_no_time():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6], contiguity=True)
+        fd.add_output(fd.ops.permute(x, [1, 0]))
+        x.set_device_mesh(DeviceMesh([0, 1]))
+    (found, *_) = fd.explain(suggest=True).suggestions
+    assert found.now.time_us == 0
+    assert "0.0 us modelled instead of 0.0 (0 % less)" in str(found)
+
+
 def test_on_several_meshes():
     with FusionDefinition() as fd:
         x = fd.define_tensor([4, 8])

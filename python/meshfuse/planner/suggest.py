@@ -44,10 +44,11 @@ class Suggestion:
 
     def __str__(self) -> str:
         """Return the change, what it brings, and the lines."""
-        saved = 100 * (1 - self.cost.time_us / self.now.time_us)
+        now = self.now.time_us
+        saved = 100 * (1 - self.cost.time_us / now) if now else 0  # views take no time
         lines = [
             f"{self.change} the annotation of {self.tensor}: {self.cost.time_us:.1f} us modelled "
-            f"instead of {self.now.time_us:.1f} ({saved:.0f} % less), {self.cost.bytes} bytes per "
+            f"instead of {now:.1f} ({saved:.0f} % less), {self.cost.bytes} bytes per "
             f"device sent instead of {self.now.bytes}, {self.cost.peak_memory} bytes in memory "
             f"instead of {self.now.peak_memory}"
         ]
