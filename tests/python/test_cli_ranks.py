@@ -163,7 +163,6 @@ def test_quick_doctor_finds_a_fault(monkeypatch):
 def test_doctor_measures(monkeypatch, tmp_path):
     class Links:
         saved = False
-
         doubts = ""
 
         def save(self, path=None):

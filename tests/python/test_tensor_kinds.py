@@ -7,11 +7,12 @@ import re
 
 import pytest
 import torch
+from programs import place, shard
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 
 import meshfuse
-from meshfuse import DeviceMesh, FusionDefinition, ParallelType
+from meshfuse import DeviceMesh, FusionDefinition
 
 A = torch.arange(4.0).reshape(2, 2)
 
@@ -29,11 +30,8 @@ def sum_over_devices() -> FusionDefinition:
         x = fd.define_tensor([2, 2], contiguity=True)
         y = fd.ops.sum(x, [0])
         fd.add_output(y)
-        x.set_device_mesh(mesh)
-        y.set_device_mesh(mesh)
-        x.outer_split(0, 2)
-        x.axis(0).parallelize(ParallelType.mesh_x)
-        x.set_allocation_domain(x.get_loop_domain(), True)
+        place(mesh, x, y)
+        shard(x, 0, 2)
     return fd
 
 

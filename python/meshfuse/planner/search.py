@@ -53,9 +53,8 @@ def search(
 ) -> Found | None:
     """Return the cheapest annotations; over the limit, those of least memory. None: all refused."""
     exact = math.prod(1 + len(c.annotations) for c in choices) <= EXACT_LIMIT
-    key = _by_time(memory_limit)
     if exact:
-        best = _enumerate(evaluator, choices, key, progress)
+        best = _enumerate(evaluator, choices, _by_time(memory_limit), progress)
     else:
         best = _search_by_beams(evaluator, choices, progress, memory_limit)
     if best is None:
@@ -114,20 +113,20 @@ def _search_by_beams(
             state = _beam(evaluator, choices, keys, progress)
             if state is not None:
                 found.append(_improve(evaluator, choices, state, key, progress))
-        if any(_fits(state, memory_limit) for state in found):
+        if any(_fits(score, memory_limit) for _, score in found):
             break
     if not found:
         return None
     key = _by_time(memory_limit)
     best = min(found, key=lambda state: key(state[1]))
-    if not _fits(best, memory_limit):
+    if not _fits(best[1], memory_limit):
         best = _improve(evaluator, choices, best, _by_memory, progress)
         best = _improve(evaluator, choices, best, key, progress)
     return best
 
 
-def _fits(state: State, memory_limit: int | None) -> bool:
-    return memory_limit is None or state[1].peak_memory <= memory_limit
+def _fits(score: Score, memory_limit: int | None) -> bool:
+    return memory_limit is None or score.peak_memory <= memory_limit
 
 
 def _beam(
@@ -225,13 +224,12 @@ def _least_demanding(evaluator: Evaluator, best: State, memory_limit: int | None
 
     Then least memory counts, then fewest annotations: the model does not know times to 1 %.
     """
-    if memory_limit is not None and best[1].peak_memory > memory_limit:
+    if not _fits(best[1], memory_limit):
         return best
     near = [
         (assignment, score)
         for assignment, score in evaluator.all_scores()
-        if score.time_us <= best[1].time_us * (1 + _SAME_TIME)
-        and (memory_limit is None or score.peak_memory <= memory_limit)
+        if score.time_us <= best[1].time_us * (1 + _SAME_TIME) and _fits(score, memory_limit)
     ]
     return min(near, key=lambda state: _demand(state[1]))
 
