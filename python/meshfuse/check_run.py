@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,14 +21,14 @@ from .check_inputs import (
     lay_out,
     random_values,
 )
-from .program_text import Program, Statement, in_double, parse, unsharded
+from .check_rounding import Rounding, declared, run_alone, wide
+from .program_text import Program, Statement, parse, unsharded
 from .remesh import mesh_devices
 from .simulation import simulate
 
 if TYPE_CHECKING:
     from .definition import FusionDefinition
 
-_SAMPLES = 3
 _RANDOM_BYTES = 8  # of an element, while it is made
 
 
@@ -53,12 +52,6 @@ class Outcome:
     def failed(self) -> bool:
         """Whether the mesh gave a wrong result or an exception that is not for the user."""
         return self.kind in ("differs", "raised")
-
-
-def run_alone(fd: FusionDefinition, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """Run a program without meshes on one device."""
-    with simulate(1) as sim:
-        return fd._executor().run_all([list(inputs)], sim._communicator)[0]
 
 
 def run_on_mesh(
@@ -154,16 +147,7 @@ class Pair:
         meshes = [mesh_devices(mesh) for mesh in program.meshes()]
         self.devices = 1 + max((max(mesh) for mesh in meshes), default=0)
         self.statements = program.inputs()
-
-    @cached_property
-    def double(self) -> FusionDefinition | None:
-        """The program alone in float64; None where an op has no such form."""
-        from .definition import parse_ir
-
-        try:
-            return parse_ir(str(in_double(self.bare)))
-        except Error:
-            return None
+        self.rounding = Rounding(self.bare)
 
     def shape(self, statement: Statement, plan: InputPlan) -> list[int]:
         """Return the sizes of an input tensor."""
@@ -212,9 +196,8 @@ class Pair:
             Skip: the inputs do not fit it.
         """
         copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
-        layouts = [_declared_expansion(s, x) for s, x in zip(self.statements, copies, strict=True)]
         try:
-            return run_alone(self.alone, layouts)
+            return run_alone(self.alone, declared(self.statements, copies))
         except Exception as error:
             raise Skip(str(error)) from error
 
@@ -245,7 +228,7 @@ class Pair:
         except Exception as error:
             return Outcome("raised", f"{type(error).__name__}: {error}", error)
         terms = self.longest_reduction(sizes)
-        roundings = self.rounding(inputs, wanted)
+        roundings = self.rounding.moved(inputs, wanted)
         outcome = Outcome("equal")
         for number, (whole, rounding) in enumerate(zip(wanted, roundings, strict=True)):
             self._compare(number, whole, rounding, terms, found, outcome)
@@ -258,41 +241,6 @@ class Pair:
             terms = [extent_value(a.size, sizes) or 1 for a in tensor.root if a.kind == "r"]
             longest = max(longest, math.prod(terms))
         return longest
-
-    def epsilon(self) -> float:
-        """Return the step of the coarsest floating-point type that the program has."""
-        types = {DTYPES[t.dtype] for t in self.program.tensors().values() if t.dtype in DTYPES}
-        steps = [torch.finfo(t).eps for t in types if t.is_floating_point or t.is_complex]
-        return max(steps, default=0.0)
-
-    def rounding(self, inputs: Sequence[Any], wanted: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return for every element of the results by how much rounding moves it.
-
-        That is the largest of: the distance between the results in the program's types and in
-        float64, and the changes of the latter when every float input moves by half a step.
-        """
-        program = self.double or self.alone
-        widen = self.double is not None
-        exact_inputs = [_widened(x) if widen else x for x in inputs]
-        exact = self._again(program, exact_inputs, wanted)
-        moved = [(_wide(w) - _wide(e)).abs() for w, e in zip(wanted, exact, strict=True)]
-        for sample in range(_SAMPLES):
-            generator = torch.Generator().manual_seed(sample)
-            step = self.epsilon() / (2 if widen else 1)
-            near = [_nudged(x, step, generator) for x in exact_inputs]
-            for k, other in enumerate(self._again(program, near, wanted)):
-                change = (_wide(other) - _wide(exact[k])).abs()
-                moved[k] = torch.maximum(moved[k], change)
-        return moved
-
-    def _again(
-        self, program: FusionDefinition, inputs: list[Any], otherwise: list[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        ready = [_declared_expansion(s, x) for s, x in zip(self.statements, inputs, strict=True)]
-        try:
-            return run_alone(program, ready)
-        except Exception:  # an op may lack float64, or be at the edge of its domain
-            return otherwise
 
     def _compare(
         self,
@@ -343,14 +291,14 @@ class Pair:
         self, whole: torch.Tensor, rounding: torch.Tensor, terms: int
     ) -> tuple[float, torch.Tensor]:
         """Return rtol, and the difference that is allowed for each element; inf: not compared."""
-        size = _wide(whole).abs()
+        size = wide(whole).abs()
         if self.rtol is not None:
             finite = size[size.isfinite()]
             mean = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
             return self.rtol, (self.rtol * (size + mean)).nan_to_num(0.0, 0.0)
         growth = 1 + math.sqrt(terms)
         exact = not (whole.is_floating_point() or whole.is_complex())
-        rtol = 0.0 if exact else 2 * self.epsilon() * growth
+        rtol = 0.0 if exact else 2 * self.rounding.epsilon * growth
         # Rounding that makes an element infinite, or not a number, leaves nothing to compare.
         unstable = ~rounding.isfinite() & size.isfinite()
         allowed = (rtol * size).nan_to_num(0.0, 0.0) + 4 * growth * rounding.nan_to_num(0.0, 0.0)
@@ -359,40 +307,10 @@ class Pair:
 
 def difference(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     """Return |got - want| in float64; 0 where both are nan or the same infinity, else inf there."""
-    left, right = _wide(got), _wide(want)
+    left, right = wide(got), wide(want)
     same = (got == want) | (left.isnan() & right.isnan())
     error = (left - right).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
     return torch.where(same, torch.zeros_like(error), error)
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
-
-
-def _widened(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return _wide(value) if value.is_floating_point() or value.is_complex() else value
-
-
-def _nudged(value: Any, step: float, generator: torch.Generator) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    if not (value.is_floating_point() or value.is_complex()):
-        return value
-    noise = torch.randn(value.shape, generator=generator, dtype=torch.float64)
-    return (value * (1 + step * noise)).to(value.dtype)
-
-
-def _declared_expansion(statement: Statement, value: Any) -> Any:
-    """Give an input the stride 0 on the axes that the program declares to be expanded."""
-    if not isinstance(value, torch.Tensor) or not statement.tensors:
-        return value
-    shown = [axis for axis in statement.tensors[0].logical() if axis.kind != "r"]
-    for axis, declared in enumerate(shown):
-        if declared.expanded is not None:
-            value = value.narrow(axis, 0, min(1, value.size(axis))).expand(value.shape)
-    return value
 
 
 __all__ = ["Outcome", "Pair", "Skip", "Strides", "expected_parts", "run_alone", "run_on_mesh"]

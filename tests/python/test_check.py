@@ -114,6 +114,51 @@ def test_no_false_alarm(function, dtype):
     assert fd.check(examples=40).examples == 40
 
 
+def no_sum_of_deviations(fd, x):
+    mean = fd.ops.mul(fd.ops.sum(x, [1], True), 1 / 12)
+    return fd.ops.sum(fd.ops.sub(x, mean), [1])
+
+
+def no_rest_of_softmax(fd, x):
+    return fd.ops.sub(fd.ops.sum(fd.ops.softmax(x, 1), [1]), 1.0)
+
+
+def no_mean_of_layer_norm(fd, x):
+    return fd.ops.cumsum(fd.ops.layer_norm(x, [12]), 1)
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double], ids=str)
+@pytest.mark.parametrize(
+    "function", [no_sum_of_deviations, no_rest_of_softmax, no_mean_of_layer_norm]
+)
+def test_no_false_alarm_where_results_cancel(function, dtype):
+    """Results of 0 for any input, which rounding moves by steps of their terms."""
+    for seed in range(3):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([24, 12], dtype=dtype)
+            fd.add_output(function(fd, x))
+            place(PAIR, x)
+            shard(x, 1, 2)
+        assert fd.check(examples=20, seed=seed).examples == 20
+
+
+def test_selected_elements_are_exact(monkeypatch):
+    """A comparison of a maximum with what it was taken from depends on no rounding."""
+    with FusionDefinition() as fd:
+        product = fd.ops.matmul(x := fd.define_tensor([6, 4]), w := fd.define_tensor([4, 6]))
+        largest = fd.ops.max(product, [1], True)
+        fd.add_output(fd.ops.sum(fd.ops.eq(product, largest), [1]))
+        place(PAIR, x, w)
+        shard(x, 0, 2)
+
+    def one_more(fd, results):
+        results[0][:] = [r + 1 if r.dtype == torch.int64 else r for r in results[0]]
+
+    break_results(monkeypatch, one_more)
+    with pytest.raises(CheckFailure, match=r"is \d+ at .*, but should be \d+ "):
+        fd.check()
+
+
 def test_class_with_multidevice_schedule():
     class Columns(FusionDefinition):
         def definition(self):
