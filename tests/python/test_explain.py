@@ -100,6 +100,37 @@ def test_operands_that_disagree():
     assert scatter.reason.endswith("so T8 is a sum over these devices, and it splits 'm' over them")
 
 
+@pytest.mark.parametrize(
+    ("axes", "reasons"),
+    [
+        (
+            (1, 1),
+            [
+                "T0 splits 'k' over mesh_x, T1 splits 'n' over it",
+                "T0 and the resharded T1 split 'k' over mesh_x, so T2 is a sum over these devices",
+            ],
+        ),
+        (
+            (0, 1),
+            [
+                "T0 splits 'm' over mesh_x, T1 splits 'n' over it",
+                "T0 splits 'm' over mesh_x, T2 holds it whole",
+            ],
+        ),
+    ],
+)
+def test_each_communication_of_an_operation_has_its_own_reason(axes, reasons):
+    """One reshards an operand; the other is about the result, with what the first one made."""
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([8, 16]), fd.define_tensor([16, 8])
+        y = fd.ops.matmul(x, w)
+        fd.add_output(y)
+        place(EIGHT, x, w, y)
+        shard(x, axes[0], 8)
+        shard(w, axes[1], 8)
+    assert [c.reason for c in fd.explain().communications] == reasons
+
+
 def test_declared_result_that_disagrees():
     with FusionDefinition() as fd:
         x = fd.define_tensor([8, 4])

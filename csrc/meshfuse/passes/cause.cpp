@@ -24,11 +24,11 @@ const TensorView* userTensor(const TensorView* tv) {
   return tv;
 }
 
-std::string listed(const std::vector<const TensorView*>& tensors) {
+std::string listed(const std::vector<std::string>& names) {
   std::string text;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    text += i == 0 ? "" : i + 1 == tensors.size() ? " and " : ", ";
-    text += tensors[i]->name();
+  for (size_t i = 0; i < names.size(); ++i) {
+    text += i == 0 ? "" : i + 1 == names.size() ? " and " : ", ";
+    text += names[i];
   }
   return text;
 }
@@ -48,6 +48,51 @@ class Reader {
     if (auto found = unmapped()) return *found;
     if (auto found = split()) return *found;
     return {whyNotLocal(expr_, p_).value_or("its operands are divided in different ways"), {}};
+  }
+
+  /// Why the operand `tv` is resharded where the disagreement of others is not about it: another
+  /// operand that is divided differently; nullopt where there is none.
+  std::optional<Disagreement> readOperand(const TensorView* tv) const {
+    const auto own = std::ranges::find_if(
+        rows_, [&](const OperandProjection& row) { return !row.is_output && tensorOf(row) == tv; });
+    if (own == rows_.end() || !own->split) return std::nullopt;
+    for (const OperandProjection& other : rows_) {
+      if (!other.split || other.split->key == own->split->key) continue;
+      std::string text =
+          concat(tensorOf(other)->name(), " splits ", quoted(other.split->factors[0]), " over ",
+                 axis_, ", ", tv->name(), " splits ", quoted(own->split->factors[0]), " over it");
+      return Disagreement{std::move(text), {tensorOf(other), tv}};
+    }
+    return std::nullopt;
+  }
+
+  /// Why the result of `local`, which computes this operation of operands that were resharded for
+  /// it, is communicated over the mesh axis; nullopt where that cannot be told.
+  std::optional<Disagreement> readResult(const Expr* local) const {
+    const OperandProjection& out = rows_[expr_->inputs().size()];
+    const std::vector<OperandProjection> local_rows = project(local, p_);
+    std::vector<std::string> names;
+    std::vector<const TensorView*> parts;
+    int32_t summed = -1;
+    for (size_t o = 0; o < local->inputs().size(); ++o) {
+      const OperandProjection& row = local_rows[o];
+      if (!row.split) continue;
+      const int32_t f = row.split->factors[0];
+      if (local->factors().factor(f).kind == FactorKind::Reduction) summed = f;
+      const TensorView* tv = tensorOf(row);
+      parts.push_back(tv);
+      names.push_back(tv == row.tensor ? tv->name() : "the resharded " + tv->name());
+    }
+    parts.push_back(out.tensor);
+    if (summed >= 0) return Disagreement{sumText(names, summed, out), std::move(parts)};
+    const OperandProjection& made = local_rows[local->inputs().size()];
+    if (names.empty() || !made.split) return std::nullopt;
+    std::string text =
+        concat(listed(names), names.size() > 1 ? " split " : " splits ",
+               quoted(made.split->factors[0]), " over ", axis_, ", ", out.tensor->name(), " ");
+    text += out.split ? concat("splits ", quoted(out.split->factors[0]), " over it")
+                      : std::string("holds it whole");
+    return Disagreement{std::move(text), std::move(parts)};
   }
 
  private:
@@ -76,27 +121,40 @@ class Reader {
     for (size_t f = 0; f < map().factors().size(); ++f) {
       const auto factor = static_cast<int32_t>(f);
       if (map().factor(factor).kind != FactorKind::Reduction) continue;
-      std::vector<const TensorView*> parts;
-      bool all = true;
-      for (size_t o = 0; o < expr_->inputs().size(); ++o) {
-        if (!holdsFactor(expr_, o, factor)) continue;
-        all = all && divides(rows_[o], factor);
-        if (all && std::ranges::find(parts, tensorOf(rows_[o])) == parts.end()) {
-          parts.push_back(tensorOf(rows_[o]));
-        }
-      }
-      if (!all || parts.empty()) continue;
+      std::vector<const TensorView*> parts = allThatDivide(factor);
+      if (parts.empty()) continue;
       const OperandProjection& out = rows_[expr_->inputs().size()];
-      std::string text =
-          concat(listed(parts), parts.size() > 1 ? " split " : " splits ", quoted(factor), " over ",
-                 axis_, ", so ", out.tensor->name(), " is a sum over these devices");
-      if (out.split) {
-        text += concat(", and it splits ", quoted(out.split->factors[0]), " over them");
-      }
+      std::vector<std::string> names;
+      for (const TensorView* tv : parts) names.push_back(tv->name());
+      const std::string text = sumText(names, factor, out);
       parts.push_back(out.tensor);
-      return Disagreement{std::move(text), std::move(parts)};
+      return Disagreement{text, std::move(parts)};
     }
     return std::nullopt;
+  }
+
+  /// The inputs that hold `factor`, if each divides it.
+  std::vector<const TensorView*> allThatDivide(int32_t factor) const {
+    std::vector<const TensorView*> parts;
+    for (size_t o = 0; o < expr_->inputs().size(); ++o) {
+      if (!holdsFactor(expr_, o, factor)) continue;
+      if (!divides(rows_[o], factor)) return {};
+      if (std::ranges::find(parts, tensorOf(rows_[o])) == parts.end()) {
+        parts.push_back(tensorOf(rows_[o]));
+      }
+    }
+    return parts;
+  }
+
+  std::string sumText(const std::vector<std::string>& names, int32_t factor,
+                      const OperandProjection& out) const {
+    std::string text =
+        concat(listed(names), names.size() > 1 ? " split " : " splits ", quoted(factor), " over ",
+               axis_, ", so ", out.tensor->name(), " is a sum over these devices");
+    if (out.split) {
+      text += concat(", and it splits ", quoted(out.split->factors[0]), " over them");
+    }
+    return text;
   }
 
   std::optional<Disagreement> unmapped() const {
@@ -158,6 +216,31 @@ std::shared_ptr<const Cause> causeOfUser(const Expr* expr) {
   return nullptr;
 }
 
+/// The operation that computes what `communication` sends, where that is one of its own: what a
+/// communication gives was resharded as an operand.
+const Expr* computed(const Expr* communication) {
+  const Expr* local = communication->input(0)->definition();
+  const bool own = local != nullptr && !local->op().isIdentity() && local->inputs().size() > 0;
+  return own ? local : nullptr;
+}
+
+Cause causeFrom(Disagreement found, const Expr* expr, ParallelType p, const Fusion& fusion) {
+  Cause cause{expr->op().name(), expr->output(0)->name(), std::move(found.text), {}};
+  if (const auto known = causeOfUser(expr)) {
+    cause.op = known->op;
+    cause.tensor = known->tensor;
+  }
+  const auto add = [&](SourceLoc loc) {
+    const std::string text = fusion.describe(loc);
+    const bool known = std::ranges::any_of(
+        cause.lines, [&](SourceLoc other) { return fusion.describe(other) == text; });
+    if (!text.empty() && !known) cause.lines.push_back(loc);
+  };
+  for (const TensorView* tv : found.tensors) add(annotationOf(tv, p));
+  add(expr->loc());
+  return cause;
+}
+
 }  // namespace
 
 std::optional<CommunicationInfo> sentCommunication(const Expr* expr) {
@@ -179,21 +262,7 @@ SourceLoc annotationOf(const TensorView* tv, ParallelType p) {
 }
 
 Cause causeOf(const Expr* expr, ParallelType p, const Fusion& fusion) {
-  Disagreement found = Reader(expr, p).read();
-  Cause cause{expr->op().name(), expr->output(0)->name(), std::move(found.text), {}};
-  if (const auto known = causeOfUser(expr)) {
-    cause.op = known->op;
-    cause.tensor = known->tensor;
-  }
-  const auto add = [&](SourceLoc loc) {
-    const std::string text = fusion.describe(loc);
-    const bool known = std::ranges::any_of(
-        cause.lines, [&](SourceLoc other) { return fusion.describe(other) == text; });
-    if (!text.empty() && !known) cause.lines.push_back(loc);
-  };
-  for (const TensorView* tv : found.tensors) add(annotationOf(tv, p));
-  add(expr->loc());
-  return cause;
+  return causeFrom(Reader(expr, p).read(), expr, p, fusion);
 }
 
 CommunicationCauses::CommunicationCauses(const Fusion& before) : before_(before) {
@@ -222,8 +291,29 @@ const Expr* CommunicationCauses::userOf(const Expr* communication) const {
   return user;
 }
 
+const TensorView* CommunicationCauses::inProgramBefore(const TensorView* tv) const {
+  const auto id = static_cast<size_t>(tv->id());
+  return id < before_.tensors().size() ? before_.tensor(tv->id()) : nullptr;
+}
+
 Cause CommunicationCauses::causeFor(const Expr* communication, ParallelType p) const {
-  if (const Expr* user = userOf(communication)) return causeOf(user, p, before_);
+  if (const Expr* user = userOf(communication)) {
+    const Reader reader(user, p);
+    Disagreement found = reader.read();
+    const Expr* local = computed(communication);
+    const TensorView* about = user->output(0);
+    if (local == nullptr) about = inProgramBefore(userTensor(communication->input(0)));
+    if (about != nullptr && std::ranges::find(found.tensors, about) == found.tensors.end()) {
+      std::optional<Disagreement> other;
+      if (local == nullptr) {
+        other = reader.readOperand(about);
+      } else if (&local->op() == &user->op() && local->inputs().size() == user->inputs().size()) {
+        other = reader.readResult(local);
+      }
+      if (other) found = std::move(*other);
+    }
+    return causeFrom(std::move(found), user, p, before_);
+  }
   if (communication->cause()) return *communication->cause();
   return causeOf(communication, p, *communication->output(0)->fusion());
 }

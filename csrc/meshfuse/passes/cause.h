@@ -33,6 +33,7 @@ class CommunicationCauses {
 
  private:
   const Expr* definitionOf(const TensorView* tv) const;
+  const TensorView* inProgramBefore(const TensorView* tv) const;
 
   const Fusion& before_;
   std::unordered_map<std::string, const Expr*> by_name_;  // of tensors of `before`
