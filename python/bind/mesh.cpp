@@ -100,6 +100,15 @@ void bindMesh(py::module_& module) {
       .def("__eq__", [](const DeviceMesh& self, const DeviceMesh& o) { return self == o; })
       .def("__eq__", [](const DeviceMesh&, const py::object&) { return false; })
       .def("__hash__", &hash, py::pos_only())
+      // Serves copy.deepcopy, too.
+      .def(py::pickle(
+          [](const DeviceMesh& self) {
+            return py::make_tuple(self.vector(), shape(self), self.names());
+          },
+          [](const py::tuple& state) {
+            return DeviceMesh(state[0].cast<std::vector<int64_t>>(),
+                              state[1].cast<std::vector<int64_t>>(), state[2].cast<Names>());
+          }))
       .def("__repr__", &DeviceMesh::toString, py::pos_only())
       .def("__str__", &DeviceMesh::toString, py::pos_only());
 

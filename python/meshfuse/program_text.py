@@ -9,7 +9,7 @@ docs/ir.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ._C import Error
@@ -20,6 +20,7 @@ _ID = re.compile(
     r"(?: swizzle (?P<swizzle>[xyz]))?"
 )
 MESH_AXES = ("x", "y", "z")
+STRING = r'"(?:[^"\\]|\\.)*"'  # in quotes, a backslash before each quote and backslash in it
 _INTO = " -> "  # between a result and the input whose memory takes it
 _FLOATS = {"f32": "f64", "f16": "f64", "bf16": "f64", "f8e4m3fn": "f64", "f8e5m2": "f64"}
 _WIDER = {**_FLOATS, "c64": "c128"}
@@ -145,7 +146,7 @@ class Statement:
 
     def mentions(self) -> set[str]:
         """Names that the call and the sizes refer to."""
-        text = re.sub(r'"[^"]*"', "", f"{self.call or ''} {'; '.join(map(str, self.tensors))}")
+        text = without_strings(f"{self.call or ''} {'; '.join(map(str, self.tensors))}")
         return set(re.findall(r"[A-Za-z_]\w*", text))
 
 
@@ -212,7 +213,7 @@ def parse(text: str) -> Program:
     """Read a program that ``fd.ir()`` printed."""
     statements = []
     results: tuple[str, ...] = ()
-    for line in text.splitlines():
+    for line in text.split("\n"):  # splitlines() would split names at other characters, too
         if line.startswith("return"):
             results = tuple(split_outside(line.removeprefix("return"), ","))
         elif line.strip():
@@ -291,13 +292,9 @@ def in_double(program: Program) -> Program:
 
 def split_outside(text: str, separator: str) -> list[str]:
     """Split at separators that are outside brackets and strings; parts are stripped."""
-    parts, depth, quoted, start = [], 0, False, 0
-    for position, char in enumerate(text):
-        if char == '"' and text[position - 1 : position] != "\\":
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif char in "([{":
+    parts, depth, start = [], 0, 0
+    for position, char in _outside_strings(text):
+        if char in "([{":
             depth += 1
         elif char in ")]}":
             depth -= 1
@@ -306,6 +303,26 @@ def split_outside(text: str, separator: str) -> list[str]:
             start = position + 1
     parts.append(text[start:].strip())
     return [part for part in parts if part]
+
+
+def quoted(text: str) -> str:
+    """Return a string of the text form."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def without_strings(text: str) -> str:
+    """Return text with every string in it left empty."""
+    return re.sub(STRING, '""', text)
+
+
+def _outside_strings(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the characters outside strings, and where they are."""
+    start = 0
+    for string in re.finditer(STRING, text):
+        yield from enumerate(text[start : string.start()], start)
+        start = string.end()
+    yield from enumerate(text[start:], start)
 
 
 def _statement(line: str) -> Statement:
@@ -338,7 +355,7 @@ def _tensor(text: str) -> Tensor:
 def _closing(text: str) -> int:
     """Return the position of the bracket that closes one opened just before ``text``."""
     depth = 0
-    for position, char in enumerate(text):
+    for position, char in _outside_strings(text):
         if char in "([{":
             depth += 1
         elif char in ")]}":

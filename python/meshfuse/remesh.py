@@ -8,7 +8,17 @@ import re
 from dataclasses import replace
 
 from ._C import DeviceMesh, Error
-from .program_text import MESH_AXES, Axis, Program, Statement, Tensor, Transform
+from .program_text import (
+    MESH_AXES,
+    STRING,
+    Axis,
+    Program,
+    Statement,
+    Tensor,
+    Transform,
+    quoted,
+    without_strings,
+)
 
 
 def remesh(program: Program, mesh: DeviceMesh, caller: str = "check") -> Program:
@@ -47,8 +57,8 @@ def remesh(program: Program, mesh: DeviceMesh, caller: str = "check") -> Program
 
 def mesh_text(mesh: DeviceMesh, like: str | None = None) -> str:
     """Return a mesh in text form, with the names of ``like`` where it has as many axes."""
-    names = [f' "{name}"' if name else "" for name in mesh.names]
-    old = re.findall(r'[xyz]=\d+( "[^"]*")?', like or "")
+    names = [f" {quoted(name)}" if name else "" for name in mesh.names]
+    old = re.findall(rf"[xyz]=\d+( {STRING})?", like or "")
     if not any(names):
         names = old if len(old) == len(mesh.shape) else [""] * len(mesh.shape)
     letters = reversed(MESH_AXES[: len(mesh.shape)])
@@ -60,12 +70,12 @@ def mesh_text(mesh: DeviceMesh, like: str | None = None) -> str:
 
 def mesh_shape(mesh: str) -> tuple[int, ...]:
     """Return the sizes of the mesh axes of a mesh in text form, outermost first."""
-    return tuple(int(n) for n in re.findall(r"[xyz]=(\d+)", mesh))
+    return tuple(int(n) for n in re.findall(r"[xyz]=(\d+)", without_strings(mesh)))
 
 
 def mesh_devices(mesh: str) -> list[int]:
     """Return the devices of a mesh in text form."""
-    listed = re.search(r": ([\d ]+)\)", mesh)
+    listed = re.search(r": ([\d ]+)\)", without_strings(mesh))
     return [int(n) for n in listed[1].split()] if listed else [*range(math.prod(mesh_shape(mesh)))]
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import threading
 
@@ -43,6 +45,42 @@ def test_places():
     assert mesh.index_of(8) == (1, 1) and mesh.index_of(7) is None
     assert mesh.slice_of(1, ParallelType.mesh_x) == [3, 4, 1]
     assert mesh.slice_of(1, ParallelType.mesh_y) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "take", [copy.copy, copy.deepcopy, lambda mesh: pickle.loads(pickle.dumps(mesh))]
+)
+def test_copies(take):
+    mesh = DeviceMesh([[3, 4, 1], [0, 8, 2]], names=("dp", "tp"))
+    other = take(mesh)
+    assert other == mesh and other is not mesh
+    assert (other.shape, other.devices, other.names) == (mesh.shape, mesh.devices, mesh.names)
+
+
+def test_long_lists_of_devices_are_cut():
+    many = DeviceMesh(torch.arange(100_000).reshape(2, -1))
+    assert str(many) == "DeviceMesh{100000 devices of shape [2, 50000], from 0 to 99999}"
+    with pytest.raises(meshfuse.Error, match=r"once in \[0, 1, .*, 15 and 99985 more\]\."):
+        DeviceMesh([*range(100_000), 7])
+
+
+AWKWARD_NAMES = ['a"b', "a\\b", "\\", '"//', "a\u2028b", "a\nb", "x=3", ": 1 2)", "tp, x=2"]
+
+
+@pytest.mark.parametrize("name", AWKWARD_NAMES, ids=ascii)
+def test_names_of_axes_are_any_text(name):
+    """A program keeps them as text, on another mesh, and in everything that reads its text."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 4])
+        fd.add_output(fd.ops.relu(x))
+        x.set_device_mesh(DeviceMesh(range(2), names=(name,)))
+        x.outer_split(0, 2)
+        x.axis(0).parallelize(ParallelType.mesh_x)
+    (tensor, _) = meshfuse.parse_ir(fd.ir()).fusion.tensors()
+    assert tensor.get_device_mesh().names == (name,)
+    assert not meshfuse.plan_costs(fd, 4).communications
+    assert fd.check(examples=2).examples == 2
+    assert fd.visualize().startswith("<!DOCTYPE html>")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,15 @@
 namespace meshfuse {
 namespace {
 
+constexpr size_t kShownInLists = 32;
+constexpr int64_t kPrintedWhole = 4096;  // devices of a mesh
+
+/// Long lists are cut: every rank prints them in its message.
 std::string listText(const std::vector<int64_t>& values) {
+  const size_t shown = values.size() > kShownInLists ? kShownInLists / 2 : values.size();
   std::string text = "[";
-  for (size_t i = 0; i < values.size(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(values[i]);
-  }
+  for (size_t i = 0; i < shown; ++i) text += (i > 0 ? ", " : "") + std::to_string(values[i]);
+  if (shown < values.size()) text += concat(" and ", values.size() - shown, " more");
   return text + "]";
 }
 
@@ -162,6 +166,10 @@ int64_t DeviceMesh::maxDeviceId() const { return empty() ? -1 : *std::ranges::ma
 std::string DeviceMesh::toString() const {
   std::string out = "DeviceMesh";
   if (empty()) return out + "{}";
+  if (size() > kPrintedWhole) {
+    return concat(out, "{", size(), " devices of shape ", listText(shape_), ", from ",
+                  ids_.front(), " to ", ids_.back(), "}");
+  }
   int64_t next = 0;
   printNested(out, *this, 0, next);
   return out;
