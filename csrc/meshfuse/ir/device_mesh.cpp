@@ -167,8 +167,8 @@ std::string DeviceMesh::toString() const {
   std::string out = "DeviceMesh";
   if (empty()) return out + "{}";
   if (size() > kPrintedWhole) {
-    return concat(out, "{", size(), " devices of shape ", listText(shape_), ", from ",
-                  ids_.front(), " to ", ids_.back(), "}");
+    return concat(out, "{", size(), " devices of shape ", listText(shape_), ", from ", ids_.front(),
+                  " to ", ids_.back(), "}");
   }
   int64_t next = 0;
   printNested(out, *this, 0, next);
