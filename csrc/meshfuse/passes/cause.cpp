@@ -125,6 +125,7 @@ class Reader {
       if (parts.empty()) continue;
       const OperandProjection& out = rows_[expr_->inputs().size()];
       std::vector<std::string> names;
+      names.reserve(parts.size());
       for (const TensorView* tv : parts) names.push_back(tv->name());
       const std::string text = sumText(names, factor, out);
       parts.push_back(out.tensor);
