@@ -194,6 +194,110 @@ def test_uneven_parts_of_a_large_tensor_are_found_fast():
     assert [len(part["cells"]) for part in parts] == [48] * 4
 
 
+def test_pages_of_many_axes_are_small():
+    """Also where merges tie all axes together, so that owners depend on each of them."""
+    with FusionDefinition() as fd:
+        x, tied = fd.define_tensor([16] * 20), fd.define_tensor([16] * 8, contiguity=True)
+        y = fd.ops.set(tied)
+        fd.add_output(fd.ops.relu(x))
+        fd.add_output(y)
+        place(DeviceMesh(range(2)), x, tied, y)
+        shard(x, 3, 2)
+        for tv in (tied, y):
+            for _ in range(7):
+                tv.merge(0, 1)
+            shard(tv, 0, 2)
+    page = fd.visualize()
+    assert len(page) < 300_000
+    x_cells, tied_cells = (tensor_of(model_of(page), name) for name in ("T0", "T1"))
+    assert (x_cells["plane"], tied_cells["plane"]) == ([3, 19], [0, 7])
+    rows = len(tied_cells["groups"][0]["places"]) // len(tied_cells["segments"][0])
+    owners = [place["x"] for place in tied_cells["groups"][0]["places"][::rows]]
+    assert owners == [0] * 8 + [1] * 8
+
+
+@pytest.mark.parametrize(("axes", "plane"), [([1], [1, 3]), ([1, 2], [1, 2]), ([], [2, 3])])
+def test_slices_show_the_axes_that_are_divided(axes, plane):
+    mesh = DeviceMesh(torch.arange(4).view(2, 2))
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8, 8, 4, 8])
+        fd.add_output(fd.ops.relu(x))
+        lay(x, mesh, list(zip(axes, (Y, X), strict=False)))
+    tensor = tensor_of(model_of(fd.visualize()), "T0")
+    assert (tensor["plane"], sorted(tensor["plane"] + tensor["outer"])) == (plane, [0, 1, 2, 3])
+
+
+def test_meshes_of_many_devices():
+    """What is drawn of a mesh does not grow with it, unless its devices are in another order."""
+    count = 1 << 20
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([count, 8])
+        fd.add_output(fd.ops.relu(x))
+        mesh = DeviceMesh(torch.arange(count).view(count // 2, 2))
+        lay(x, mesh, [(0, Y), (1, X)])
+    page = fd.visualize()
+    model = model_of(page)
+    assert len(page) < 100_000
+    assert (model["devices"], model["meshes"][0]["devices"]) == (count, count)
+    assert [part["devices"] for part in tensor_of(model, "T0")["memory"]] == [
+        [k] for k in range(16)
+    ]
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(99, -1, -1)), x)
+    model = model_of(fd.visualize())
+    assert model["meshes"][0]["text"].startswith("mesh(x=100: 99 98 ")
+    assert model["meshes"][0]["text"].endswith(" 69 ... 0)")
+    assert model["meshes"][0]["devices"] == list(range(99, -1, -1))
+    (part,) = tensor_of(model, "T0")["memory"]
+    assert (part["devices"][:2], part["replicas"]) == ([99, 98], 100)
+
+
+def memory_texts(fd: FusionDefinition, name: str) -> list[list[str]]:
+    memory = tensor_of(model_of(fd.visualize()), name)["memory"]
+    return [[text for text, _ in part["cells"]] for part in memory]
+
+
+def test_memory_of_strided_parts_has_their_steps():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 48], contiguity=True)
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(2)), x)
+        shard(x, 1, 2, inner=True)
+    assert memory_texts(fd, "T0") == [
+        ["0,0:47:2", "1,0:47:2", "2,0:47:2", "3,0:47:2"],
+        ["0,1:48:2", "1,1:48:2", "2,1:48:2", "3,1:48:2"],
+    ]
+
+
+def test_memory_of_steps_of_steps():
+    """On one mesh axis every second piece of four, on the other every second element of it."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16, 32], contiguity=True)
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(torch.arange(4).view(2, 2)), x)
+        x.split(1, 4, True)
+        x.split(2, 2, True)
+        x.axis(3).parallelize(X)
+        x.split(1, 2, True)
+        x.axis(2).parallelize(Y)
+    texts = [line[:3] for line in memory_texts(fd, "T0")]
+    assert texts[0] == ["0,0:3:2", "0,8:11:2", "0,16:19:2"]
+    assert texts[3] == ["0,5:8:2", "0,13:16:2", "0,21:24:2"]
+
+
+def test_memory_of_merged_axes_that_is_no_box_has_its_ends():
+    from meshfuse.pictures.memory import block_text
+    from meshfuse.pictures.ownership import Block
+
+    rows = Block(6, lambda k: (k // 3, k % 3))
+    other = Block(6, lambda k: (k % 2, k // 2))
+    every_second = Block(6, lambda k: divmod(2 * k, 3))
+    texts = [block_text(block, [0, 1], False) for block in (rows, other, every_second)]
+    assert texts == ["0:2,0:3", "0,0 \u2026 1,2", "0,0 \u2026 3,1"]
+
+
 def test_text_cannot_end_the_script():
     mesh = DeviceMesh(range(2), names=["</script><b>"])
     with FusionDefinition() as fd:
@@ -202,7 +306,7 @@ def test_text_cannot_end_the_script():
         place(mesh, x)
     page = fd.visualize()
     assert page.count("</script>") == 2 and "<b>" not in page
-    assert '"</script><b>"' in tensor_of(model_of(page), "T0")["mesh"]
+    assert '"</script><b>"' in model_of(page)["meshes"][0]["text"]
 
 
 def test_steps_of_a_profile():
@@ -249,13 +353,15 @@ addEventListener("load", () => {
     const right = g.querySelector("rect").getBoundingClientRect().right;
     return [...g.querySelectorAll("text")].some((t) => t.getBoundingClientRect().right > right);
   }).length;
+  const owners = [...new Set([...document.querySelectorAll("td.cell")].map((e) => e.textContent))];
   const first = document.querySelector("td.cell");
   first.dispatchEvent(new MouseEvent("mousemove", { clientX: 10, clientY: 10 }));
   const tipText = document.getElementById("tip").textContent;
   const report = { summary: all("#summary, #legend li"), nodes: all("svg g.node"), tipText,
     cells: all("td.cell"), memory: all(".strip .cell"),
     axes: all("svg .box"), bars: all("svg .bar"),
-    comm: all("svg g.comm"), overflow, texts, page: [document.body.scrollWidth, innerWidth] };
+    comm: all("svg g.comm"), owners, picks: all(".pick select"), overflow, texts,
+    page: [document.body.scrollWidth, innerWidth] };
   document.documentElement.dataset.report = JSON.stringify(report);
 });
 </script>"""
@@ -331,3 +437,17 @@ def test_browser_shows_a_profile(tmp_path):
     report = shown(fd.visualize(profile=profile), tmp_path)
     assert_seen(report["bars"], len(profile.kernel_profiles))
     assert (report["overflow"], report["texts"]) == (0, 0)
+
+
+@needs_browser
+def test_browser_shows_the_division_of_many_axes(tmp_path):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([2, 8, 6, 4, 4])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(4)), x)
+        shard(x, 1, 4)
+    report = shown(fd.visualize(), tmp_path)
+    assert_seen(report["cells"], 2 * 8 * 4)
+    assert report["owners"] == ["0", "1", "2", "3"]
+    assert_seen(report["picks"], 2 * 5)  # rows and columns, and three more axes
+    assert report["overflow"] == 0

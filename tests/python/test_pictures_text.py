@@ -59,6 +59,17 @@ def test_axes_of_the_largest_size():
     assert str(largest) in fd.visualize()
 
 
+def test_only_the_slices_that_are_shown_are_made():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16] * 20)
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(2)), x)
+        shard(x, 2, 2)
+    text = pictures.terminal(fd, colour=False)
+    assert f"  [0, 0, :{', 0' * 16}, :]\n" in text
+    assert f"  and {16**18 - 6} more slices\n" in text
+
+
 def test_terminal_with_colours(monkeypatch):
     pytest.importorskip("rich")
     text = pictures.terminal(relu(), colour=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,18 @@ from ..explanation import _sizes_of_inputs as sizes_of_inputs
 from ..profile import FusionProfile
 from ..program_text import Program, Tensor
 from ..progress import tracked
-from .cells import grid, memory_model
+from .cells import Group, grid, plane
 from .extents import bound_sizes, evaluate, open_sizes, stand_in
 from .graph import Node, make_graph
-from .ownership import Ownership
+from .memory import memory_model
+from .ownership import MeshShape, Ownership
 from .tree import tree_model
 
 if TYPE_CHECKING:
     from ..definition import FusionDefinition
 
 _BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "index": 8, "u64": 8, "i32": 4}
+_NAMED = 32  #: most devices that the text of a mesh lists
 _BYTES |= {"u32": 4, "bool": 1, "c64": 8, "c128": 16}
 
 
@@ -52,26 +54,39 @@ class Picture:
         results = set(self.program.result_names())
         inputs = {statement.names[0] for statement in self.program.inputs()}
         shown = []
+        meshes: dict[MeshShape, str | None] = {}
         for name, tensor in tracked(tensors.items(), "drawing tensors"):
             role = "input" if name in inputs else "output" if name in results else ""
-            shown.append(self._tensor(name, tensor, facts.get(name)) | {"role": role})
+            own = self.ownership(tensor)
+            meshes.setdefault(own.mesh, tensor.mesh)
+            place = list(meshes).index(own.mesh)
+            facts_of_one = self._tensor(name, tensor, own, facts.get(name))
+            shown.append(facts_of_one | {"role": role, "mesh": place})
         return {
             "tensors": shown,
             "nodes": [self._node(node) for node in self.nodes],
-            "devices": sorted({d for tensor in shown for d in tensor["devices"]}),
-            "meshes": self.program.meshes(),
+            "devices": _numbers(sorted(set().union(*(mesh.devices for mesh in meshes)))),
+            "meshes": [_mesh(mesh, text) for mesh, text in meshes.items()],
             "assumed": self.assumed,
             "communications": len(self.explanation.communications),
             "bytes": None if self.assumed else self.explanation.bytes,
             "steps": [] if self.profile is None else _steps(self.profile),
         }
 
-    def _tensor(self, name: str, tensor: Tensor, fact: TensorExplanation | None) -> dict[str, Any]:
-        own = self.ownership(tensor)
+    def _tensor(
+        self, name: str, tensor: Tensor, own: Ownership, fact: TensorExplanation | None
+    ) -> dict[str, Any]:
         partial = own.partial
         shown = [k for k in range(len(own.dims)) if k not in partial]
         segments, groups = grid(own)
+        segments = [segments[k] for k in shown]
         place = {k: i for i, k in enumerate(shown)}
+        groups = [
+            Group(tuple(place[k] for k in group.dims), group.places)
+            for group in groups
+            if not set(group.dims) & partial.keys()
+        ]
+        across, outer = plane(segments, groups)
         itemsize = _BYTES.get(tensor.dtype, 1)
         return {
             "name": name,
@@ -80,23 +95,17 @@ class Picture:
             "extents": [own.axes[own.dims[k]].size for k in shown],
             "bytes": math.prod(own.shape[k] for k in shown) * itemsize,
             "itemsize": itemsize,
-            "mesh": tensor.mesh,
-            "devices": list(own.mesh.devices),
-            "coordinates": {str(d): own.mesh.coordinates(d) for d in own.mesh.devices},
             "on_mesh": {axis: place.get(k) for axis, k in _divided(own).items()},
             "partial": sorted(f"mesh_{axis}" for axis in partial.values()),
             "sharding": "" if fact is None else str(fact).partition(": ")[2].partition(" on ")[0],
             "origin": _origin(fact),
             "made_at": None if fact is None else fact.made_at,
-            "segments": [[[s.start, s.stop, s.gap] for s in segments[k]] for k in shown],
-            "groups": [
-                {"dims": [place[k] for k in group.dims], "places": group.places}
-                for group in groups
-                if not set(group.dims) & partial.keys()
-            ],
+            "segments": [[[s.start, s.stop, s.gap] for s in line] for line in segments],
+            "groups": [asdict(group) for group in groups],
+            "plane": across,
+            "outer": outer,
             "memory": memory_model(own, shown),
             "tree": tree_model(own),
-            "text": str(tensor),
         }
 
     def _node(self, node: Node) -> dict[str, Any]:
@@ -156,6 +165,22 @@ def _symbols(assumed: Mapping[str, int], program: Program) -> dict[str, int]:
 
 def _name(key: Any) -> str:
     return str(getattr(key, "name", key))
+
+
+def _mesh(mesh: MeshShape, text: str | None) -> dict[str, Any]:
+    devices = _numbers(mesh.devices)
+    short = "on no mesh" if text is None else text
+    if len(mesh.devices) > _NAMED and not isinstance(devices, int):
+        listed = " ".join(map(str, mesh.devices))
+        ends = (*mesh.devices[: _NAMED - 1], "...", mesh.devices[-1])
+        short = short.removesuffix(f"{listed})") + " ".join(map(str, ends)) + ")"
+    return {"text": short, "axes": mesh.axes, "sizes": mesh.sizes, "devices": devices}
+
+
+def _numbers(devices: Sequence[int]) -> int | list[int]:
+    """Return devices as JSON has them: how many, where they are 0, 1, 2 and so on."""
+    listed = list(devices)
+    return len(listed) if listed == list(range(len(listed))) else listed
 
 
 def _divided(own: Ownership) -> dict[str, int]:

@@ -1,6 +1,8 @@
 // Puts the parts together; the picture is JSON in the page.
 
 const MODEL = JSON.parse(document.getElementById("data").textContent);
+const DEVICES = numbered(MODEL.devices);
+const MESHES = MODEL.meshes.map((mesh) => ({ ...mesh, devices: numbered(mesh.devices) }));
 const MOST_CARDS = 6; // of a larger program inputs and outputs are shown first
 
 function make(tag, classes = "", text = "") {
@@ -29,6 +31,10 @@ function curve(x1, y1, x2, y2) {
 
 function clip(text, most) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}\u2026`;
+}
+
+function plural(n, word) {
+  return `${n} ${word}${n === 1 ? "" : "s"}`;
 }
 
 function bytesText(n) {
@@ -64,7 +70,7 @@ function tensorCard(tensor) {
   const head = make("header");
   head.append(make("h3", "", `${tensor.name}: ${tensor.dtype}[${tensor.extents.join(", ")}]`));
   head.append(make("span", "", bytesText(tensor.bytes)));
-  head.append(make("span", "", tensor.mesh ? tensor.mesh : "on no mesh"));
+  head.append(make("span", "", MESHES[tensor.mesh].text));
   for (const axis of tensor.partial) head.append(make("span", "chip partial", `partial over ${axis}`));
   head.append(make("span", "", [tensor.sharding, tensor.origin].filter(Boolean).join("; ")));
   card.append(head);
@@ -119,10 +125,11 @@ function showTensors() {
 }
 
 function showHead() {
-  const { devices, communications, bytes, tensors, assumed } = MODEL;
-  const parts = [`${tensors.length} tensors on ${devices.length} device${devices.length === 1 ? "" : "s"}`];
+  const { communications, bytes, tensors, assumed } = MODEL;
+  const devices = Array.from({ length: Math.min(DEVICES.length, 64) }, (_, k) => DEVICES.at(k));
+  const parts = [`${plural(tensors.length, "tensor")} on ${plural(DEVICES.length, "device")}`];
   const sent = bytes === null ? "bytes depend on open sizes" : `${bytesText(bytes)} sent per device`;
-  parts.push(communications ? `${communications} communication${communications === 1 ? "" : "s"}, ${sent}` : "no communication");
+  parts.push(communications ? `${plural(communications, "communication")}, ${sent}` : "no communication");
   if (MODEL.nodes.length) document.getElementById("summary").textContent = parts.join("; ");
   const open = Object.entries(assumed).map(([name, n]) => `${name} = ${n}`);
   if (open.length) {
@@ -132,7 +139,7 @@ function showHead() {
     note.hidden = false;
   }
   const legend = document.getElementById("legend");
-  for (const device of devices.slice(0, 64)) {
+  for (const device of devices) {
     const item = make("li");
     const swatch = make("span", "swatch");
     swatch.style.background = tint(device);

@@ -38,7 +38,7 @@ function timeline(steps) {
 
 function totalText(steps, kind, name) {
   const own = steps.filter((s) => s.kind === kind);
-  return `${name} ${own.reduce((sum, s) => sum + s.ms, 0).toPrecision(3)} ms in ${own.length} steps`;
+  return `${name} ${own.reduce((sum, s) => sum + s.ms, 0).toPrecision(3)} ms in ${plural(own.length, "step")}`;
 }
 
 function stepTip(step) {
