@@ -338,6 +338,31 @@ def test_size_expressions(text, value):
     assert evaluate(text, {"T0.0": 10, "s0": 5}) == value
 
 
+def oklab(colour: str) -> torch.Tensor:
+    """Where a colour lies for the eye: the distance of two is how different they look."""
+    rgb = torch.tensor([int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)])
+    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    cones = torch.tensor(
+        [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+    )
+    axes = torch.tensor(
+        [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    )
+    return axes @ (cones @ linear) ** (1 / 3)
+
+
+def test_devices_have_colours_that_differ():
+    """0.02 is about the least that is seen side by side."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([32])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(32)), x)
+    tints = model_of(fd.visualize())["tints"]
+    assert len(tints) == 32
+    for a, b in itertools.combinations(map(oklab, tints), 2):
+        assert torch.dist(a, b) > 0.065
+
+
 # ---- in a browser
 
 PROBE = """<script>

@@ -20,6 +20,7 @@ from .extents import bound_sizes, evaluate, open_sizes, stand_in
 from .graph import Node, make_graph
 from .memory import memory_model
 from .ownership import MeshShape, Ownership
+from .palette import TINTS
 from .tree import tree_model
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Picture:
             "tensors": shown,
             "nodes": [self._node(node) for node in self.nodes],
             "devices": _numbers(sorted(set().union(*(mesh.devices for mesh in meshes)))),
+            "tints": TINTS,
             "meshes": [_mesh(mesh, text) for mesh, text in meshes.items()],
             "assumed": self.assumed,
             "communications": len(self.explanation.communications),

@@ -12,8 +12,8 @@ from typing import Any
 from .cells import SLICES
 from .dot import communication_text, shard_text
 from .ownership import MeshShape
+from .palette import TERMINAL_TINTS
 
-_TINTS = ("sky_blue1", "orange1", "light_green", "pink1", "plum2", "khaki1", "turquoise2", "tan")
 _NAMED = 4  #: most devices that a cell names
 
 #: Devices of a cell, the first ones by number, and how many there are.
@@ -133,7 +133,8 @@ def _style(owners: Owners | None, numbers: Mapping[int, int]) -> str:
         return "dim"
     if owners[1] != 1:
         return "black on grey78"
-    return f"black on {_TINTS[numbers[owners[0][0]] % len(_TINTS)]}"
+    tint = TERMINAL_TINTS[numbers[owners[0][0]] % len(TERMINAL_TINTS)]
+    return f"black on color({tint})"
 
 
 def _range(segment: Sequence[int]) -> str:

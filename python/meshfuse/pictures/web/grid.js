@@ -1,6 +1,5 @@
 // Who holds what: a tensor as tables of cells, and the memory of each device as a strip.
 
-const TINTS = ["#7cc4f0", "#f6b45f", "#86d39a", "#f09ab5", "#b7a6f2", "#e5d45c", "#6fd6cf", "#d0a98a"];
 const MOST_SLICES = 6; // more are chosen by selectors
 const MOST_NAMED = 8; // devices of a cell
 
@@ -11,10 +10,9 @@ function numbered(devices) {
   return { length: devices.length, at: (k) => devices[k], find: (d) => places.get(d) };
 }
 
+/** The colour of a device; many devices share them, and cells have their numbers. */
 function tint(device) {
-  const k = DEVICES.find(device);
-  if (DEVICES.length <= TINTS.length) return TINTS[k];
-  return `hsl(${Math.round((360 * k) / DEVICES.length)} 65% ${k % 2 ? 66 : 77}%)`;
+  return MODEL.tints[DEVICES.find(device) % MODEL.tints.length];
 }
 
 function paint(cell, owners, partial) {
