@@ -381,11 +381,18 @@ addEventListener("load", () => {
   const owners = [...new Set([...document.querySelectorAll("td.cell")].map((e) => e.textContent))];
   const first = document.querySelector("td.cell");
   first.dispatchEvent(new MouseEvent("mousemove", { clientX: 10, clientY: 10 }));
-  const tipText = document.getElementById("tip").textContent;
+  const tip = document.getElementById("tip");
+  const tipText = tip.textContent, tips = [tip.hidden];
+  first.click();
+  tips.push(tip.hidden);
+  first.dispatchEvent(new MouseEvent("mousemove", { clientX: 10, clientY: 10 }));
+  dispatchEvent(new Event("scroll"));
+  tips.push(tip.hidden);
+  const scrolled = [...document.querySelectorAll("#timeline .scroll")].filter(wide).length;
   const report = { summary: all("#summary, #legend li"), nodes: all("svg g.node"), tipText,
     cells: all("td.cell"), memory: all(".strip .cell"),
     axes: all("svg .box"), bars: all("svg .bar"),
-    comm: all("svg g.comm"), owners, picks: all(".pick select"), overflow, texts,
+    comm: all("svg g.comm"), owners, picks: all(".pick select"), overflow, texts, tips, scrolled,
     page: [document.body.scrollWidth, innerWidth] };
   document.documentElement.dataset.report = JSON.stringify(report);
 });
@@ -394,11 +401,16 @@ addEventListener("load", () => {
 needs_browser = pytest.mark.skipif(not BROWSER, reason="no chromium on PATH, nor MESHFUSE_BROWSER")
 
 
-def shown(page: str, folder) -> dict:
+def shown(page: str, folder, width: int = 1400) -> dict:
     """What a browser made of a page; it must not complain."""
     path = folder / "page.html"
     path.write_text(page.replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,1600"]
+    return reported(path, folder, width)
+
+
+def reported(path, folder, width: int = 1400) -> dict:
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu"]
+    command += [f"--window-size={width},1600"]
     command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--dump-dom"]
     done = subprocess.run(
         [*command, path.as_uri()],
@@ -457,11 +469,43 @@ def test_browser_shows_a_tensor(tmp_path):
 
 
 @needs_browser
-def test_browser_shows_a_profile(tmp_path):
+@pytest.mark.parametrize("width", [900, 1300, 2000])
+def test_browser_shows_a_profile(width, tmp_path):
     fd, profile = profiled()
-    report = shown(fd.visualize(profile=profile), tmp_path)
+    report = shown(fd.visualize(profile=profile), tmp_path, width)
     assert_seen(report["bars"], len(profile.kernel_profiles))
-    assert (report["overflow"], report["texts"]) == (0, 0)
+    assert (report["overflow"], report["texts"], report["scrolled"]) == (0, 0, 0)
+    right = max(left + bar for left, _, bar, _ in report["bars"])
+    assert right > 0.9 * min(width, 90 * 16)
+
+
+@needs_browser
+def test_tips_go_where_a_click_or_scrolling_moves_what_they_are_of(tmp_path):
+    assert shown(column_parallel().visualize(), tmp_path)["tips"] == [False, True, True]
+
+
+FRAME_PROBE = """<script>
+addEventListener("load", () => {
+  const frame = document.querySelector("iframe");
+  const report = [frame.clientHeight, frame.contentDocument.documentElement.scrollHeight];
+  document.documentElement.dataset.report = JSON.stringify(report);
+});
+</script>"""
+
+
+@needs_browser
+def test_frames_of_notebooks_are_as_high_as_their_pages(tmp_path):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([14, 20])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(2)), x)
+        shard(x, 0, 2)
+    path = tmp_path / "notebook.html"
+    path.write_text(x._repr_html_() + FRAME_PROBE, encoding="utf-8")
+    frame, page = reported(path, tmp_path)
+    assert 420 < page <= frame < page + 20
+    path.write_text(fd._repr_html_() + FRAME_PROBE, encoding="utf-8")
+    assert reported(path, tmp_path)[0] == 1200  # a long page is scrolled
 
 
 @needs_browser

@@ -96,5 +96,7 @@ def notebook_of_tensor(tv: TensorView) -> str | None:
 
 
 def _frame(text: str, title: str, height: int) -> str:
-    style = f"width: 100%; height: {height}px; border: 1px solid #8888; border-radius: 8px"
+    style = f"width: 100%; height: {height}px; resize: vertical; "
+    style += "border: 1px solid #8888; border-radius: 8px"
+    title = html.escape(title)
     return f'<iframe title="{title}" srcdoc="{html.escape(text)}" style="{style}"></iframe>'

@@ -3,6 +3,7 @@
 const MODEL = JSON.parse(document.getElementById("data").textContent);
 const DEVICES = numbered(MODEL.devices);
 const MESHES = MODEL.meshes.map((mesh) => ({ ...mesh, devices: numbered(mesh.devices) }));
+const MOST_HEIGHT = 1200; // pixels of a frame in a notebook
 const MOST_CARDS = 6; // of a larger program inputs and outputs are shown first
 
 function make(tag, classes = "", text = "") {
@@ -45,6 +46,7 @@ function bytesText(n) {
 }
 
 const TIP = document.getElementById("tip");
+let placeAgain = null; // of an element that has the focus
 
 /** Show `text()` beside the mouse while it is on an element, or while that has the focus. */
 function tip(element, text) {
@@ -56,13 +58,25 @@ function tip(element, text) {
     TIP.style.top = `${y + 16 + height > innerHeight ? Math.max(4, y - height - 10) : y + 16}px`;
   };
   element.addEventListener("mousemove", (event) => place(event.clientX, event.clientY));
-  element.addEventListener("mouseleave", () => (TIP.hidden = true));
+  element.addEventListener("mouseleave", hideTip);
   element.addEventListener("focus", () => {
-    const box = element.getBoundingClientRect();
-    place(box.left, box.bottom);
+    if (!element.matches(":focus-visible")) return; // a click gives it the focus, too
+    placeAgain = () => {
+      const box = element.getBoundingClientRect();
+      place(box.left, box.bottom);
+    };
+    placeAgain();
   });
-  element.addEventListener("blur", () => (TIP.hidden = true));
+  element.addEventListener("blur", hideTip);
 }
+
+function hideTip() {
+  TIP.hidden = true;
+  placeAgain = null;
+}
+addEventListener("click", hideTip, { capture: true });
+// What scrolls moves away from beneath the mouse without an event of its own.
+addEventListener("scroll", () => (placeAgain ?? hideTip)(), { capture: true });
 
 function tensorCard(tensor) {
   const card = make("article", "card");
@@ -176,11 +190,20 @@ function showGraph(choose) {
   });
 }
 
+/** In a notebook: make the frame as high as the page, within reason. */
+function fitFrame() {
+  try {
+    const frame = window.frameElement;
+    if (frame) frame.style.height = `${Math.min(document.documentElement.offsetHeight + 4, MOST_HEIGHT)}px`;
+  } catch {} // of another origin: its height stays
+}
+
 showHead();
 const choose = showTensors();
 if (MODEL.nodes.length) showGraph(choose);
 else for (const id of ["graph-section", "chooser"]) document.getElementById(id).hidden = true; // of one tensor
 if (MODEL.steps.length) {
-  document.getElementById("timeline").append(timeline(MODEL.steps));
   document.getElementById("timeline-section").hidden = false;
+  showTimeline(MODEL.steps, document.getElementById("timeline"));
 }
+fitFrame();
