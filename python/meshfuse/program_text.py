@@ -20,6 +20,7 @@ _ID = re.compile(
     r"(?: swizzle (?P<swizzle>[xyz]))?"
 )
 MESH_AXES = ("x", "y", "z")
+STRING = r'"(?:[^"\\]|\\.)*"'  #: pattern of a string, in which \\ and \" are escaped
 _INTO = " -> "  # between a result and the input whose memory takes it
 _FLOATS = {"f32": "f64", "f16": "f64", "bf16": "f64", "f8e4m3fn": "f64", "f8e5m2": "f64"}
 _WIDER = {**_FLOATS, "c64": "c128"}
@@ -145,7 +146,7 @@ class Statement:
 
     def mentions(self) -> set[str]:
         """Names that the call and the sizes refer to."""
-        text = re.sub(r'"[^"]*"', "", f"{self.call or ''} {'; '.join(map(str, self.tensors))}")
+        text = re.sub(STRING, "", f"{self.call or ''} {'; '.join(map(str, self.tensors))}")
         return set(re.findall(r"[A-Za-z_]\w*", text))
 
 
@@ -212,7 +213,7 @@ def parse(text: str) -> Program:
     """Read a program that ``fd.ir()`` printed."""
     statements = []
     results: tuple[str, ...] = ()
-    for line in text.splitlines():
+    for line in text.split("\n"):  # names of mesh axes may have other ends of lines, as U+2028
         if line.startswith("return"):
             results = tuple(split_outside(line.removeprefix("return"), ","))
         elif line.strip():
@@ -291,11 +292,12 @@ def in_double(program: Program) -> Program:
 
 def split_outside(text: str, separator: str) -> list[str]:
     """Split at separators that are outside brackets and strings; parts are stripped."""
-    parts, depth, quoted, start = [], 0, False, 0
+    parts, depth, quoted, escaped, start = [], 0, False, False, 0
     for position, char in enumerate(text):
-        if char == '"' and text[position - 1 : position] != "\\":
+        if char == '"' and not escaped:
             quoted = not quoted
         elif quoted:
+            escaped = char == "\\" and not escaped
             continue
         elif char in "([{":
             depth += 1

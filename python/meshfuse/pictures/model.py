@@ -176,6 +176,8 @@ def _mesh(mesh: MeshShape, text: str | None) -> dict[str, Any]:
         listed = " ".join(map(str, mesh.devices))
         ends = (*mesh.devices[: _NAMED - 1], "...", mesh.devices[-1])
         short = short.removesuffix(f"{listed})") + " ".join(map(str, ends)) + ")"
+    # A name may have characters that end lines, or that a terminal obeys.
+    short = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
     return {"text": short, "axes": mesh.axes, "sizes": mesh.sizes, "devices": devices}
 
 

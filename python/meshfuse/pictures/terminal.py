@@ -37,12 +37,15 @@ def terminal_text(model: dict[str, Any], colour: bool) -> str:
         head = f": {tensor['dtype']}{shard_text(tensor)} {where}"
         lines += [[], [(tensor["name"], "bold"), (head, "")]]
         lines += _tensor(tensor, meshes[tensor["mesh"]], numbers)
+    if not model["tensors"]:
+        lines += [[], [("no tensors", "dim")]]
     return _coloured(lines) if colour else _plain(lines)
 
 
 def _step(node: dict[str, Any], tensors: dict[str, Any]) -> Line:
     shapes = ", ".join(shard_text(tensors[name]) for name in node["names"] if name in tensors)
-    line = [(", ".join(node["names"]), "bold"), (f" = {node['text']}  ", ""), (shapes, "cyan")]
+    line = [(", ".join(node["names"]), "bold"), (f" = {node['text']}  ", "")]
+    line.append((shapes or "scalar", "cyan"))
     if node["communication"] is not None:
         line.append((f"  <- {communication_text(node['communication'])}", "bold dark_orange"))
     return line

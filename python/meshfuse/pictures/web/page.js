@@ -141,7 +141,7 @@ function showTensors() {
 function showHead() {
   const { communications, bytes, tensors, assumed } = MODEL;
   const devices = Array.from({ length: Math.min(DEVICES.length, 64) }, (_, k) => DEVICES.at(k));
-  const parts = [`${plural(tensors.length, "tensor")} on ${plural(DEVICES.length, "device")}`];
+  const parts = [tensors.length ? `${plural(tensors.length, "tensor")} on ${plural(DEVICES.length, "device")}` : "no tensors"];
   const sent = bytes === null ? "bytes depend on open sizes" : `${bytesText(bytes)} sent per device`;
   parts.push(communications ? `${plural(communications, "communication")}, ${sent}` : "no communication");
   if (MODEL.nodes.length) document.getElementById("summary").textContent = parts.join("; ");
@@ -200,6 +200,7 @@ function fitFrame() {
 
 showHead();
 const choose = showTensors();
+document.getElementById("tensor-section").hidden = !MODEL.tensors.length;
 if (MODEL.nodes.length) showGraph(choose);
 else for (const id of ["graph-section", "chooser"]) document.getElementById(id).hidden = true; // of one tensor
 if (MODEL.steps.length) {
