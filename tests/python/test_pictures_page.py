@@ -77,12 +77,56 @@ def test_communications_are_marked_in_the_graph():
     assert (node["names"], node["op"]) == (["T8"], "sum")
     facts = node["communication"]
     assert (facts["kind"], facts["mesh_axis"], facts["bytes"]) == ("reduce-scatter", "mesh_x", 576)
+    assert (facts["among"], facts["local"]) == ("{0 1 2 3}", [[4, 8, 6], [4, 2, 6]])
     assert all("programs.py:" in line for line in facts["lines"])
     operands = {
         n["names"][0]: [model["nodes"][k]["names"][0] for k in n["operands"]]
         for n in model["nodes"]
     }
     assert sorted(operands["T6"]) == ["T10", "T5"]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_local_shapes_are_those_of_the_largest_part(axis):
+    with FusionDefinition(uneven=True) as fd:
+        x = fd.define_tensor([7, 10])
+        y = fd.ops.relu(x)
+        fd.add_output(y)
+        place(DeviceMesh(range(4)), x, y)
+        shard(x, axis, 4)
+    with meshfuse.simulate(4) as sim:
+        part = sim.shard_tensor(torch.empty(7, 10), x)[0]
+    model = model_of(fd.visualize())
+    assert tensor_of(model, "T0")["local"] == list(part.shape)
+    (node,) = [n for n in model["nodes"] if n["communication"]]
+    assert node["communication"]["local"] == [list(part.shape), [7, 10]]
+
+
+def test_parts_of_merged_axes_have_no_shape():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3, 4], contiguity=True)
+        y = fd.ops.set(x)
+        fd.add_output(y)
+        place(DeviceMesh(range(2)), x, y)
+        for tv in (x, y):
+            tv.merge(0, 1)
+            shard(tv, 0, 2)
+    tensor = tensor_of(model_of(fd.visualize()), "T0")
+    assert (tensor["on_mesh"], tensor["local"]) == ({"x": 0}, None)
+
+
+def title_of(fd: FusionDefinition) -> str:
+    return html.unescape(re.search(r"<title>(.*?)</title>", fd.visualize())[1])
+
+
+def test_titles_say_which_program_it_is():
+    assert title_of(column_parallel()) == "test_pictures_page.py: T2 = matmul on a mesh of 2"
+    assert title_of(two_axes()) == "test_pictures_page.py: T2 = matmul on a mesh of 2x2"
+    text = meshfuse.parse_ir(two_axes().ir())
+    assert title_of(text) == "T2 = matmul on a mesh of 2x2"
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_scalar(dtype=meshfuse.DataType.Double))
+    assert title_of(fd) == "s0 = input"
 
 
 def test_every_communication_of_two_mesh_axes_has_a_node():

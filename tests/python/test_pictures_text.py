@@ -123,7 +123,8 @@ def test_terminal_with_colours(monkeypatch):
 def test_dot_has_nodes_edges_and_communications():
     text = mlp(DeviceMesh(range(4)), out_seq=True).to_dot()
     assert text.count("[label=") == 12
-    assert '"T8 = sum\\n[4, 8@x, 6]\\nreduce-scatter over mesh_x, 576 B per device"' in text
+    label = "T8 = sum\\n[4, 8@x, 6]\\nreduce-scatter over mesh_x, 576 B per device"
+    assert f'"{label}\\n[4, 8, 6] -> [4, 2, 6] on each device"' in text
 
 
 @pytest.mark.skipif(not shutil.which("dot"), reason="no Graphviz")

@@ -37,7 +37,7 @@ def visualize(
 ) -> str:
     """Return the page that shows a program; see ``FusionDefinition.visualize``."""
     picture = make_picture(fd, inputs, sizes, profile)
-    text = page(picture.to_dict(), "meshfuse program")
+    text = page(picture.to_dict(), picture.title)
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text

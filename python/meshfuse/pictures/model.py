@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from .. import program_text
@@ -15,7 +16,7 @@ from ..explanation import _sizes_of_inputs as sizes_of_inputs
 from ..profile import FusionProfile
 from ..program_text import Program, Tensor
 from ..progress import tracked
-from .cells import Group, grid, plane
+from .cells import Group, grid, groups_of, plane
 from .extents import bound_sizes, evaluate, open_sizes, stand_in
 from .graph import Node, make_graph
 from .memory import memory_model
@@ -40,6 +41,7 @@ class Picture:
     sizes: dict[str, int]
     assumed: dict[str, int]  #: sizes that are open, and what was taken for them
     nodes: list[Node]
+    title: str = ""
     profile: FusionProfile | None = None
 
     def ownership(self, tensor: Tensor) -> Ownership:
@@ -63,9 +65,10 @@ class Picture:
             place = list(meshes).index(own.mesh)
             facts_of_one = self._tensor(name, tensor, own, facts.get(name))
             shown.append(facts_of_one | {"role": role, "mesh": place})
+        by_name = {tensor["name"]: tensor for tensor in shown}
         return {
             "tensors": shown,
-            "nodes": [self._node(node) for node in self.nodes],
+            "nodes": [self._node(node, by_name) for node in self.nodes],
             "devices": _numbers(sorted(set().union(*(mesh.devices for mesh in meshes)))),
             "tints": TINTS,
             "meshes": [_mesh(mesh, text) for mesh, text in meshes.items()],
@@ -99,6 +102,7 @@ class Picture:
             "itemsize": itemsize,
             "on_mesh": {axis: place.get(k) for axis, k in _divided(own).items()},
             "partial": sorted(f"mesh_{axis}" for axis in partial.values()),
+            "local": local_shape(own, shown),
             "sharding": "" if fact is None else str(fact).partition(": ")[2].partition(" on ")[0],
             "origin": _origin(fact),
             "made_at": None if fact is None else fact.made_at,
@@ -110,7 +114,7 @@ class Picture:
             "tree": tree_model(own),
         }
 
-    def _node(self, node: Node) -> dict[str, Any]:
+    def _node(self, node: Node, tensors: Mapping[str, Any]) -> dict[str, Any]:
         result: dict[str, Any] = {
             "names": list(node.names),
             "op": node.op,
@@ -125,6 +129,10 @@ class Picture:
         if node.communication is not None:
             facts = asdict(node.communication)
             facts["bytes"] = None if self.assumed else facts["bytes"]
+            del facts["team"], facts["teams"]
+            facts["among"] = _teams_text(node.communication.teams)
+            ends = (node.communication.sent, node.names[0])
+            facts["local"] = [tensors.get(name, {}).get("local") for name in ends]
             result["communication"] = facts
         return result
 
@@ -152,9 +160,28 @@ def make_picture(
         if not assumed:
             raise
         explanation = fd.explain(sizes=given | _symbols(assumed, program))
-    return Picture(
-        program, explanation, known | assumed, assumed, make_graph(program, explanation), profile
-    )
+    nodes, title = make_graph(program, explanation), _title(fd, explanation)
+    return Picture(program, explanation, known | assumed, assumed, nodes, title, profile)
+
+
+def _title(fd: FusionDefinition, explanation: Explanation) -> str:
+    """Return where the program is from, its last operation, and how many devices it is for."""
+    program = program_text.parse(fd.ir())
+    made = {tensor.name: tensor.made_at for tensor in explanation.tensors}
+    ops = {name: statement.op for statement in program.statements for name in statement.names}
+    parts = []
+    for name in [name for name in program.result_names() if name in ops][-1:]:
+        file = (made.get(name) or "").rpartition(":")[0]
+        # The cells of a notebook are files of temporary names.
+        if file and "ipykernel" not in file and not file.startswith("<"):
+            parts.append(f"{PurePath(file).name}: ")
+        parts.append(f"{name} = {ops[name] or 'input'}")
+    meshes = program.meshes()
+    if len(meshes) == 1:
+        parts.append(f" on a mesh of {'x'.join(map(str, MeshShape.parse(meshes[0]).sizes))}")
+    elif meshes:
+        parts.append(f" on {len(meshes)} meshes")
+    return "".join(parts) or "meshfuse program"
 
 
 def _given(fd: FusionDefinition, inputs: Iterable[Any]) -> list[tuple[str, list[int], bool]]:
@@ -167,6 +194,19 @@ def _symbols(assumed: Mapping[str, int], program: Program) -> dict[str, int]:
 
 def _name(key: Any) -> str:
     return str(getattr(key, "name", key))
+
+
+def local_shape(own: Ownership, shown: Sequence[int]) -> list[int] | None:
+    """Return the shape of the largest part on a device; None where a part is no box."""
+    places = dict(_divided(own))
+    tied = {k for dims in groups_of(own) if len(dims) > 1 for k in dims}
+    if tied & set(places.values()):
+        return None
+    sizes = dict(zip(own.mesh.axes, own.mesh.sizes, strict=True))
+    local = list(own.shape)
+    for axis, k in places.items():
+        local[k] = -(-local[k] // sizes[axis])
+    return [local[k] for k in shown]
 
 
 def _mesh(mesh: MeshShape, text: str | None) -> dict[str, Any]:
@@ -187,14 +227,27 @@ def _numbers(devices: Sequence[int]) -> int | list[int]:
     return len(listed) if listed == list(range(len(listed))) else listed
 
 
+def _teams_text(teams: Sequence[Sequence[int]]) -> str:
+    shown = []
+    for team in teams[:4]:
+        more = f" and {len(team) - _NAMED} more" if len(team) > _NAMED else ""
+        shown.append("{" + " ".join(map(str, team[:_NAMED])) + more + "}")
+    more = f" and {len(teams) - 4} more teams" if len(teams) > 4 else ""
+    return ", ".join(shown) + more
+
+
 def _divided(own: Ownership) -> dict[str, int]:
     """Return for each mesh axis the dim that it divides; of merged ones the first."""
     found = {}
     for axis, ref in own.on_mesh.items():
-        for k, dim in enumerate(own.dims):
-            if axis in own.places({dim: 0}) or ref == dim:
-                found[axis] = k
-                break
+        sources = {ref}
+        for transform in reversed(own.schedule):
+            if any(made.ref in sources for made in transform.made):
+                merge = transform.words[0] == "merge"
+                sources.update(transform.words[1:3] if merge else transform.words[1:2])
+        dims = [k for k, dim in enumerate(own.dims) if dim in sources]
+        if dims:
+            found[axis] = dims[0]
     return found
 
 
