@@ -179,6 +179,37 @@ def test_open_sizes_are_drawn_with_a_number_that_is_said():
         fd.visualize(sizes={"T9": (1, 2)})
 
 
+def open_product() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 6])
+        fd.add_output(fd.ops.matmul(x, w))
+        place(DeviceMesh(range(4)), x, w)
+        shard(x, 1, 4)
+        shard(w, 0, 4)
+    return fd
+
+
+@pytest.mark.parametrize("run", ["global", "local"])
+def test_open_sizes_are_those_of_a_profile(run):
+    fd = open_product()
+    inputs = [torch.ones(5, 8), torch.ones(8, 6)]
+    with meshfuse.simulate(4) as sim, PythonProfiler() as prof:
+        sim.run(fd, [torch.ones(2, 12), torch.ones(12, 6)])
+        sim.run(fd, inputs) if run == "global" else sim.execute(fd, sim.shard(fd, inputs))
+    model = model_of(fd.visualize(profile=prof.profile))
+    assert (model["assumed"], tensor_of(model, "T0")["shape"]) == ({}, [5, 8])  # of the last one
+    assert model["bytes"] == fd.explain(sizes={"T0": (5, 8)}).bytes
+    model = model_of(fd.visualize(profile=prof.profile, sizes={"T0": (3, 4)}))
+    assert tensor_of(model, "T0")["shape"] == [3, 4]
+    other = model_of(open_product().visualize(profile=prof.profile))
+    assert tensor_of(other, "T0")["shape"] == [8, 8]  # the profile is not of this program
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.define_tensor([-1, 4])))
+    for rows in (3, 5):  # compiled anew, and run again
+        fd.execute([torch.ones(rows, 4)], profile=True)
+        assert tensor_of(model_of(fd.visualize()), "T0")["shape"] == [rows, 4]
+
+
 @pytest.mark.parametrize("inner", [False, True])
 def test_large_tensors_have_few_cells(inner):
     with FusionDefinition() as fd:
@@ -357,6 +388,7 @@ def test_steps_of_a_profile():
     fd, profile = profiled()
     steps = model_of(fd.visualize(profile=profile))["steps"]
     assert [step["name"] for step in steps] == [s.name for s in profile.kernel_profiles]
+    assert {step["devices"] for step in steps} == {4}
     for before, after in itertools.pairwise(steps):
         assert before["start"] + before["ms"] <= after["start"] + 1e-9
     single = column_parallel()
@@ -432,12 +464,14 @@ addEventListener("load", () => {
   first.dispatchEvent(new MouseEvent("mousemove", { clientX: 10, clientY: 10 }));
   dispatchEvent(new Event("scroll"));
   tips.push(tip.hidden);
+  const tracks = [...document.querySelectorAll("#timeline .soft")].map((e) => e.textContent)
+    .filter((text) => !text.endsWith(" ms"));
   const scrolled = [...document.querySelectorAll("#timeline .scroll")].filter(wide).length;
   const report = { summary: all("#summary, #legend li"), nodes: all("svg g.node"), tipText,
     cells: all("td.cell"), memory: all(".strip .cell"),
     axes: all("svg .box"), bars: all("svg .bar"),
     comm: all("svg g.comm"), owners, picks: all(".pick select"), overflow, texts, tips, scrolled,
-    page: [document.body.scrollWidth, innerWidth] };
+    tracks, page: [document.body.scrollWidth, innerWidth] };
   document.documentElement.dataset.report = JSON.stringify(report);
 });
 </script>"""
@@ -519,6 +553,7 @@ def test_browser_shows_a_profile(width, tmp_path):
     report = shown(fd.visualize(profile=profile), tmp_path, width)
     assert_seen(report["bars"], len(profile.kernel_profiles))
     assert (report["overflow"], report["texts"], report["scrolled"]) == (0, 0, 0)
+    assert report["tracks"] == ["devices 0\u20133"]
     right = max(left + bar for left, _, bar, _ in report["bars"])
     assert right > 0.9 * min(width, 90 * 16)
 

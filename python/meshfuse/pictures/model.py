@@ -22,6 +22,7 @@ from .graph import Node, make_graph
 from .memory import memory_model
 from .ownership import MeshShape, Ownership
 from .palette import TINTS
+from .profiled import profiled_sizes
 from .tree import tree_model
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Picture:
             "extents": [own.axes[own.dims[k]].size for k in shown],
             "bytes": math.prod(own.shape[k] for k in shown) * itemsize,
             "itemsize": itemsize,
-            "on_mesh": {axis: place.get(k) for axis, k in _divided(own).items()},
+            "on_mesh": {axis: place.get(k) for axis, k in own.divided().items()},
             "partial": sorted(f"mesh_{axis}" for axis in partial.values()),
             "local": local_shape(own, shown),
             "sharding": "" if fact is None else str(fact).partition(": ")[2].partition(" on ")[0],
@@ -152,6 +153,8 @@ def make_picture(
     given: dict[Any, Any] = dict(sizes or {})
     if inputs is not None:
         given |= {name: tuple(shape) for name, shape, _ in _given(fd, inputs)}
+    if inputs is None and not given and profile is not None:
+        given = dict(profiled_sizes(fd, program, profile))
     known = bound_sizes(program, {_name(key): value for key, value in given.items()})
     assumed = {s: stand_in(program) for s in open_sizes(program) if s not in known}
     try:
@@ -198,7 +201,7 @@ def _name(key: Any) -> str:
 
 def local_shape(own: Ownership, shown: Sequence[int]) -> list[int] | None:
     """Return the shape of the largest part on a device; None where a part is no box."""
-    places = dict(_divided(own))
+    places = own.divided()
     tied = {k for dims in groups_of(own) if len(dims) > 1 for k in dims}
     if tied & set(places.values()):
         return None
@@ -236,21 +239,6 @@ def _teams_text(teams: Sequence[Sequence[int]]) -> str:
     return ", ".join(shown) + more
 
 
-def _divided(own: Ownership) -> dict[str, int]:
-    """Return for each mesh axis the dim that it divides; of merged ones the first."""
-    found = {}
-    for axis, ref in own.on_mesh.items():
-        sources = {ref}
-        for transform in reversed(own.schedule):
-            if any(made.ref in sources for made in transform.made):
-                merge = transform.words[0] == "merge"
-                sources.update(transform.words[1:3] if merge else transform.words[1:2])
-        dims = [k for k, dim in enumerate(own.dims) if dim in sources]
-        if dims:
-            found[axis] = dims[0]
-    return found
-
-
 def _origin(fact: TensorExplanation | None) -> str:
     if fact is None or fact.origin is None:
         return ""
@@ -276,6 +264,7 @@ def _steps(profile: FusionProfile) -> list[dict[str, Any]]:
                 "in": step.input_bytes,
                 "out": step.output_bytes,
                 "device": step.device,
+                "devices": step.devices,
             }
         )
     return steps

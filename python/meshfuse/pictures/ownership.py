@@ -120,6 +120,20 @@ class Ownership:
             if (axis := self.axes[ref]).parallel in MESH_AXES and axis.kind not in "rb"
         }
 
+    def divided(self) -> dict[str, int]:
+        """Return for each mesh axis the dim that it divides; of merged ones the first."""
+        found = {}
+        for axis, ref in self.on_mesh.items():
+            sources = {ref}
+            for transform in reversed(self.schedule):
+                if any(made.ref in sources for made in transform.made):
+                    merge = transform.words[0] == "merge"
+                    sources.update(transform.words[1:3] if merge else transform.words[1:2])
+            dims = [k for k, dim in enumerate(self.dims) if dim in sources]
+            if dims:
+                found[axis] = dims[0]
+        return found
+
     @property
     def partial(self) -> dict[int, str]:
         """Dims that tell the terms of a sum over a mesh axis apart: dim to mesh axis.

@@ -1,6 +1,6 @@
 // Steps of a profile: one track per rank, time from left to right.
 
-const TRACK = { height: 34, left: 70, right: 20, top: 6, axis: 22, least: 480 };
+const TRACK = { height: 34, left: 92, right: 20, top: 6, axis: 22, least: 480 };
 const STEP_KINDS = { expr_eval: "computation", communication: "communication", no_op: "view" };
 
 /** The tracks, as wide as the page or as `least`; drawn again where the page gets another width. */
@@ -20,11 +20,16 @@ function showTimeline(steps, host) {
 
 function tracks(steps, across) {
   const ranks = [...new Set(steps.map((s) => s.device))].sort((a, b) => a - b);
+  // Of a simulated mesh a step is that of all devices.
+  const names = ranks.map((rank) => {
+    const devices = Math.max(...steps.filter((s) => s.device === rank).map((s) => s.devices));
+    return devices > 1 ? `devices 0\u2013${devices - 1}` : `rank ${rank}`;
+  });
   const end = Math.max(...steps.map((s) => s.start + s.ms));
   const scale = across / (end || 1);
   const height = TRACK.top + ranks.length * TRACK.height + TRACK.axis;
   const picture = svg("svg", { width: TRACK.left + across + TRACK.right, height, role: "img", "aria-label": "timeline" });
-  ranks.forEach((rank, r) => picture.append(label(10, TRACK.top + r * TRACK.height + 19, `rank ${rank}`, "soft")));
+  ranks.forEach((rank, r) => picture.append(label(10, TRACK.top + r * TRACK.height + 19, names[r], "soft")));
   for (const step of steps) {
     const x = TRACK.left + step.start * scale, y = TRACK.top + ranks.indexOf(step.device) * TRACK.height;
     const width = Math.max(step.ms * scale, 1.5);
@@ -54,6 +59,7 @@ function totalText(steps, kind, name) {
 function stepTip(step) {
   const lines = [step.name, `${STEP_KINDS[step.kind]}, ${step.ms.toFixed(4)} ms`];
   lines.push(`host ${step.host.toFixed(4)} ms` + (step.on_device ? `, device ${step.on_device.toFixed(4)} ms` : ""));
+  if (step.devices > 1) lines.push(`of ${step.devices} simulated devices together`);
   lines.push(`reads ${bytesText(step.in)}, writes ${bytesText(step.out)}`);
   return lines.join("\n");
 }
