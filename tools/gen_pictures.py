@@ -18,11 +18,10 @@ import torch
 
 import meshfuse
 from meshfuse import DeviceMesh, FusionDefinition, ParallelType, TensorView
+from meshfuse.pictures.palette import TINTS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "concepts"
 X, Y = ParallelType.mesh_x, ParallelType.mesh_y
-# A tint for each device, those of fd.visualize().
-TINTS = ["#7cc4f0", "#f6b45f", "#86d39a", "#f09ab5", "#b7a6f2", "#e5d45c"]
 PLAIN, ANNOTATED, SENT = "#d3d8de", "#7db8f5", "#ffb184"
 STYLE = """<style>
 text { font: 13px ui-monospace, monospace; fill: #14171a; text-anchor: middle; }

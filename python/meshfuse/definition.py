@@ -29,6 +29,7 @@ from .lifecycle import Lifecycle, Phase, check_flag
 from .operators import Operators
 from .outputs import add_output
 from .profile import FusionProfile, PythonProfiler
+from .profiled_run import is_recording, noted
 from .repro_on_failure import write_bundle_of_failure
 from .schedule import SchedOperators
 from .unsupported import add_unsupported, unsupported
@@ -41,7 +42,7 @@ def _without_options(execute: _Method) -> _Method:
 
     @functools.wraps(execute)
     def method(self: FusionDefinition, inputs: Iterable[Any], **options: Any) -> Any:
-        if options or self._run is None:
+        if options or self._run is None or is_recording():
             return execute(self, inputs, **options)
         try:
             return self._run(inputs)
@@ -105,6 +106,7 @@ class FusionDefinition(InputDefinitions, Inspection):
         self._cache: FusionExecutorCache | None = None
         self._first_use = threading.RLock()
         self._profile: FusionProfile | None = None
+        self._profile_key: str | None = None  # by which profiles know it
         self._kinds: list[Any] | None = None  # of the inputs that were saved for a script
         self._debug_output: str | None = None
         self._run: Any = None  # runs the compiled program; set by the first execute()
@@ -221,11 +223,12 @@ class FusionDefinition(InputDefinitions, Inspection):
                 print_repro=print_repro,
                 save_repro_inputs=save_repro_inputs,
             )
-            if settings.reads_inputs:
+            if settings.reads_inputs or profile or is_recording():
                 inputs = list(inputs)
             if not profile:
-                return execution.execute(self, inputs, settings)
-            with PythonProfiler() as profiler:
+                with noted(self, inputs, is_local=True):
+                    return execution.execute(self, inputs, settings)
+            with PythonProfiler() as profiler, noted(self, inputs, is_local=True):
                 results = execution.execute(self, inputs, settings)
             self._profile = profiler.profile
             return results

@@ -37,6 +37,7 @@ class Inspection:
     _lifecycle: Lifecycle
     _cache: FusionExecutorCache | None
     _profile: FusionProfile | None
+    _profile_key: str | None
     _kinds: list[Any] | None
     _debug_output: str | None
     segments: list[Any]
@@ -115,7 +116,8 @@ class Inspection:
         Args:
             path: File to write.
             inputs: Global tensors for sizes that the program leaves open, as for ``explain``.
-            sizes: Instead: their sizes. Without them a size is drawn that all splits divide.
+            sizes: Instead: their sizes. Without them a size is that of the profile, or one that
+                all splits divide.
             profile: What ``PythonProfiler`` recorded. None: what the last
                 ``execute(profile=True)`` did, if there was one.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from . import trace
+from . import profiled_run, trace
 from ._C import Error, ProfileRecorder, RunProfile, StepProfile
+from .profiled_run import ProfiledRun
 
 _NOTHING = (
     "no kernel segments were profiled. Execute a definition inside the `with PythonProfiler()` "
@@ -45,6 +46,7 @@ class KernelProfile:
     cluster_str: str = ""
     shared_mem_str: str = ""
     registers: int = 0
+    devices: int = 1  #: that the step was of; those of the mesh where it is simulated
 
     @property
     def effective_bandwidth_gbs(self) -> float:
@@ -68,6 +70,8 @@ class FusionProfile:
     output_bytes: int
     verbose: bool = False
     percentage_peak_bandwidth: float = 0.0
+    #: the executions, with the sizes of their inputs
+    runs: tuple[ProfiledRun, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def segments(self) -> int:
@@ -147,11 +151,13 @@ class PythonProfiler:
         self.auto_scheduled = auto_scheduled
         self._recorder = ProfileRecorder()
         self._runs: list[RunProfile] = []
+        self._noted: list[ProfiledRun] = []
 
     def __enter__(self) -> PythonProfiler:
         """Begin to record."""
         self._runs = []
         self._recorder.start()
+        self._noted = profiled_run.start()
         return self
 
     def __exit__(
@@ -161,8 +167,9 @@ class PythonProfiler:
         trace: TracebackType | None,
     ) -> None:
         """End it."""
+        profiled_run.stop(self._noted)
         self._runs = self._recorder.stop()
-        _last.runs = self._runs
+        _last.runs, _last.noted = self._runs, self._noted
 
     @property
     def profile(self) -> FusionProfile:
@@ -171,7 +178,7 @@ class PythonProfiler:
         Raises:
             meshfuse.Error: no definition was executed in the block.
         """
-        return _fusion_profile(self._runs)
+        return _fusion_profile(self._runs, self._noted)
 
 
 class _Last(threading.local):
@@ -179,6 +186,7 @@ class _Last(threading.local):
 
     def __init__(self) -> None:
         self.runs: list[RunProfile] = []
+        self.noted: list[ProfiledRun] = []
 
 
 _last = _Last()
@@ -190,31 +198,40 @@ def get_fusion_profile() -> FusionProfile:
     Raises:
         meshfuse.Error: nothing was recorded since the last ``reset_profiler()``.
     """
-    return _fusion_profile(_last.runs)
+    return _fusion_profile(_last.runs, _last.noted)
 
 
 def reset_profiler() -> None:
     """Forget what ``get_fusion_profile`` returns."""
-    _last.runs = []
+    _last.runs, _last.noted = [], []
 
 
-def _fusion_profile(runs: list[RunProfile]) -> FusionProfile:
+def _fusion_profile(runs: list[RunProfile], noted: list[ProfiledRun]) -> FusionProfile:
     if not runs:
         raise Error(_NOTHING)
     return FusionProfile(
         fusion_id=runs[-1].fusion_id,
         kernel_profiles=[
-            _kernel_profile(run, i, step) for run in runs for i, step in enumerate(run.steps)
+            _kernel_profile(run, i, step, devices)
+            for run, devices in zip(runs, _devices(runs, noted), strict=True)
+            for i, step in enumerate(run.steps)
         ],
         host_time_ms=sum(run.host_ms for run in runs),
         compile_time_ms=sum(run.compile_ms for run in runs),
         cuda_evt_time_ms=sum(run.steps_ms for run in runs),
         input_bytes=sum(run.input_bytes for run in runs),
         output_bytes=sum(run.output_bytes for run in runs),
+        runs=tuple(noted),
     )
 
 
-def _kernel_profile(run: RunProfile, index: int, step: StepProfile) -> KernelProfile:
+def _devices(runs: list[RunProfile], noted: list[ProfiledRun]) -> list[int]:
+    """Return how many devices each execution was of."""
+    found = [profiled_run.run_at(noted, run.start_ns) for run in runs]
+    return [1 if run is None else run.devices for run in found]
+
+
+def _kernel_profile(run: RunProfile, index: int, step: StepProfile, devices: int) -> KernelProfile:
     return KernelProfile(
         name=step.name,
         segment_id=index,
@@ -226,6 +243,7 @@ def _kernel_profile(run: RunProfile, index: int, step: StepProfile) -> KernelPro
         start_ns=run.start_ns + round(step.start_ms * 1e6),
         host_time_ms=step.host_ms,
         device_time_ms=step.device_ms,
+        devices=devices,
     )
 
 

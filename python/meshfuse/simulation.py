@@ -14,6 +14,7 @@ import torch
 from . import _C, failure
 from ._C import Communicator, CommunicatorGuard, Error, TensorView
 from .limits import MAX_DEVICES
+from .profiled_run import noted
 from .progress import busy
 from .repro_on_failure import write_bundle_of_failure
 
@@ -68,7 +69,8 @@ class Simulation:
         """
         given = flat_inputs(global_inputs)
         parts = self.shard(fd, given)
-        self._last = self.execute(fd, parts)
+        with noted(fd, given, is_local=False, devices=self.size):
+            self._last = self.execute(fd, parts)
         cache, devices = fd._executor(), list(range(self.size))
         _write_back(fd, given, parts, devices)
         count = len(self._last[0])
@@ -112,7 +114,10 @@ class Simulation:
             )
         try:
             cache = fd._executor()
-            with contextlib.nullcontext() if cache.was_run() else busy("compiling and executing"):
+            with (
+                contextlib.nullcontext() if cache.was_run() else busy("compiling and executing"),
+                noted(fd, per_rank_inputs[0], is_local=True, devices=self.size),
+            ):
                 return cache.run_all(list(per_rank_inputs), self._communicator)
         except Exception as error:
             failure.log_once(error, "executing a fusion on a simulated mesh")

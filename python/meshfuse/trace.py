@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def trace_text(steps: Sequence[KernelProfile]) -> str:
     """Return the trace of the steps of a profile; times are microseconds since 1970."""
-    events = [_metadata(rank) for rank in sorted({step.device for step in steps})]
+    devices = {step.device: step.devices for step in steps}
+    events = [_metadata(rank, devices[rank]) for rank in sorted(devices)]
     for step in steps:
         events.append(
             {
@@ -80,5 +81,7 @@ def _events(path: str) -> list[dict[str, Any]]:
     raise Error(f"merge_traces: {path} is no trace. Give files that save_trace wrote.")
 
 
-def _metadata(rank: int) -> dict[str, Any]:
-    return {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}}
+def _metadata(rank: int, devices: int) -> dict[str, Any]:
+    # On a simulated mesh a step is that of all devices.
+    name = f"rank {rank}" if devices == 1 else f"simulated devices 0 to {devices - 1}"
+    return {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": name}}

@@ -77,12 +77,56 @@ def test_communications_are_marked_in_the_graph():
     assert (node["names"], node["op"]) == (["T8"], "sum")
     facts = node["communication"]
     assert (facts["kind"], facts["mesh_axis"], facts["bytes"]) == ("reduce-scatter", "mesh_x", 576)
+    assert (facts["among"], facts["local"]) == ("{0 1 2 3}", [[4, 8, 6], [4, 2, 6]])
     assert all("programs.py:" in line for line in facts["lines"])
     operands = {
         n["names"][0]: [model["nodes"][k]["names"][0] for k in n["operands"]]
         for n in model["nodes"]
     }
     assert sorted(operands["T6"]) == ["T10", "T5"]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_local_shapes_are_those_of_the_largest_part(axis):
+    with FusionDefinition(uneven=True) as fd:
+        x = fd.define_tensor([7, 10])
+        y = fd.ops.relu(x)
+        fd.add_output(y)
+        place(DeviceMesh(range(4)), x, y)
+        shard(x, axis, 4)
+    with meshfuse.simulate(4) as sim:
+        part = sim.shard_tensor(torch.empty(7, 10), x)[0]
+    model = model_of(fd.visualize())
+    assert tensor_of(model, "T0")["local"] == list(part.shape)
+    (node,) = [n for n in model["nodes"] if n["communication"]]
+    assert node["communication"]["local"] == [list(part.shape), [7, 10]]
+
+
+def test_parts_of_merged_axes_have_no_shape():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3, 4], contiguity=True)
+        y = fd.ops.set(x)
+        fd.add_output(y)
+        place(DeviceMesh(range(2)), x, y)
+        for tv in (x, y):
+            tv.merge(0, 1)
+            shard(tv, 0, 2)
+    tensor = tensor_of(model_of(fd.visualize()), "T0")
+    assert (tensor["on_mesh"], tensor["local"]) == ({"x": 0}, None)
+
+
+def title_of(fd: FusionDefinition) -> str:
+    return html.unescape(re.search(r"<title>(.*?)</title>", fd.visualize())[1])
+
+
+def test_titles_say_which_program_it_is():
+    assert title_of(column_parallel()) == "test_pictures_page.py: T2 = matmul on a mesh of 2"
+    assert title_of(two_axes()) == "test_pictures_page.py: T2 = matmul on a mesh of 2x2"
+    text = meshfuse.parse_ir(two_axes().ir())
+    assert title_of(text) == "T2 = matmul on a mesh of 2x2"
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_scalar(dtype=meshfuse.DataType.Double))
+    assert title_of(fd) == "s0 = input"
 
 
 def test_every_communication_of_two_mesh_axes_has_a_node():
@@ -133,6 +177,37 @@ def test_open_sizes_are_drawn_with_a_number_that_is_said():
     assert model["bytes"] == fd.explain(sizes={"T0": (5, 8)}).bytes
     with pytest.raises(meshfuse.Error, match="sizes names 'T9', which is no tensor input"):
         fd.visualize(sizes={"T9": (1, 2)})
+
+
+def open_product() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 6])
+        fd.add_output(fd.ops.matmul(x, w))
+        place(DeviceMesh(range(4)), x, w)
+        shard(x, 1, 4)
+        shard(w, 0, 4)
+    return fd
+
+
+@pytest.mark.parametrize("run", ["global", "local"])
+def test_open_sizes_are_those_of_a_profile(run):
+    fd = open_product()
+    inputs = [torch.ones(5, 8), torch.ones(8, 6)]
+    with meshfuse.simulate(4) as sim, PythonProfiler() as prof:
+        sim.run(fd, [torch.ones(2, 12), torch.ones(12, 6)])
+        sim.run(fd, inputs) if run == "global" else sim.execute(fd, sim.shard(fd, inputs))
+    model = model_of(fd.visualize(profile=prof.profile))
+    assert (model["assumed"], tensor_of(model, "T0")["shape"]) == ({}, [5, 8])  # of the last one
+    assert model["bytes"] == fd.explain(sizes={"T0": (5, 8)}).bytes
+    model = model_of(fd.visualize(profile=prof.profile, sizes={"T0": (3, 4)}))
+    assert tensor_of(model, "T0")["shape"] == [3, 4]
+    other = model_of(open_product().visualize(profile=prof.profile))
+    assert tensor_of(other, "T0")["shape"] == [8, 8]  # the profile is not of this program
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.define_tensor([-1, 4])))
+    for rows in (3, 5):  # compiled anew, and run again
+        fd.execute([torch.ones(rows, 4)], profile=True)
+        assert tensor_of(model_of(fd.visualize()), "T0")["shape"] == [rows, 4]
 
 
 @pytest.mark.parametrize("inner", [False, True])
@@ -194,6 +269,110 @@ def test_uneven_parts_of_a_large_tensor_are_found_fast():
     assert [len(part["cells"]) for part in parts] == [48] * 4
 
 
+def test_pages_of_many_axes_are_small():
+    """Also where merges tie all axes together, so that owners depend on each of them."""
+    with FusionDefinition() as fd:
+        x, tied = fd.define_tensor([16] * 20), fd.define_tensor([16] * 8, contiguity=True)
+        y = fd.ops.set(tied)
+        fd.add_output(fd.ops.relu(x))
+        fd.add_output(y)
+        place(DeviceMesh(range(2)), x, tied, y)
+        shard(x, 3, 2)
+        for tv in (tied, y):
+            for _ in range(7):
+                tv.merge(0, 1)
+            shard(tv, 0, 2)
+    page = fd.visualize()
+    assert len(page) < 300_000
+    x_cells, tied_cells = (tensor_of(model_of(page), name) for name in ("T0", "T1"))
+    assert (x_cells["plane"], tied_cells["plane"]) == ([3, 19], [0, 7])
+    rows = len(tied_cells["groups"][0]["places"]) // len(tied_cells["segments"][0])
+    owners = [place["x"] for place in tied_cells["groups"][0]["places"][::rows]]
+    assert owners == [0] * 8 + [1] * 8
+
+
+@pytest.mark.parametrize(("axes", "plane"), [([1], [1, 3]), ([1, 2], [1, 2]), ([], [2, 3])])
+def test_slices_show_the_axes_that_are_divided(axes, plane):
+    mesh = DeviceMesh(torch.arange(4).view(2, 2))
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8, 8, 4, 8])
+        fd.add_output(fd.ops.relu(x))
+        lay(x, mesh, list(zip(axes, (Y, X), strict=False)))
+    tensor = tensor_of(model_of(fd.visualize()), "T0")
+    assert (tensor["plane"], sorted(tensor["plane"] + tensor["outer"])) == (plane, [0, 1, 2, 3])
+
+
+def test_meshes_of_many_devices():
+    """What is drawn of a mesh does not grow with it, unless its devices are in another order."""
+    count = 1 << 20
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([count, 8])
+        fd.add_output(fd.ops.relu(x))
+        mesh = DeviceMesh(torch.arange(count).view(count // 2, 2))
+        lay(x, mesh, [(0, Y), (1, X)])
+    page = fd.visualize()
+    model = model_of(page)
+    assert len(page) < 100_000
+    assert (model["devices"], model["meshes"][0]["devices"]) == (count, count)
+    assert [part["devices"] for part in tensor_of(model, "T0")["memory"]] == [
+        [k] for k in range(16)
+    ]
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(99, -1, -1)), x)
+    model = model_of(fd.visualize())
+    assert model["meshes"][0]["text"].startswith("mesh(x=100: 99 98 ")
+    assert model["meshes"][0]["text"].endswith(" 69 ... 0)")
+    assert model["meshes"][0]["devices"] == list(range(99, -1, -1))
+    (part,) = tensor_of(model, "T0")["memory"]
+    assert (part["devices"][:2], part["replicas"]) == ([99, 98], 100)
+
+
+def memory_texts(fd: FusionDefinition, name: str) -> list[list[str]]:
+    memory = tensor_of(model_of(fd.visualize()), name)["memory"]
+    return [[text for text, _ in part["cells"]] for part in memory]
+
+
+def test_memory_of_strided_parts_has_their_steps():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 48], contiguity=True)
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(2)), x)
+        shard(x, 1, 2, inner=True)
+    assert memory_texts(fd, "T0") == [
+        ["0,0:47:2", "1,0:47:2", "2,0:47:2", "3,0:47:2"],
+        ["0,1:48:2", "1,1:48:2", "2,1:48:2", "3,1:48:2"],
+    ]
+
+
+def test_memory_of_steps_of_steps():
+    """On one mesh axis every second piece of four, on the other every second element of it."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16, 32], contiguity=True)
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(torch.arange(4).view(2, 2)), x)
+        x.split(1, 4, True)
+        x.split(2, 2, True)
+        x.axis(3).parallelize(X)
+        x.split(1, 2, True)
+        x.axis(2).parallelize(Y)
+    texts = [line[:3] for line in memory_texts(fd, "T0")]
+    assert texts[0] == ["0,0:3:2", "0,8:11:2", "0,16:19:2"]
+    assert texts[3] == ["0,5:8:2", "0,13:16:2", "0,21:24:2"]
+
+
+def test_memory_of_merged_axes_that_is_no_box_has_its_ends():
+    from meshfuse.pictures.memory import block_text
+    from meshfuse.pictures.ownership import Block
+
+    rows = Block(6, lambda k: (k // 3, k % 3))
+    other = Block(6, lambda k: (k % 2, k // 2))
+    every_second = Block(6, lambda k: divmod(2 * k, 3))
+    texts = [block_text(block, [0, 1], False) for block in (rows, other, every_second)]
+    assert texts == ["0:2,0:3", "0,0 \u2026 1,2", "0,0 \u2026 3,1"]
+
+
 def test_text_cannot_end_the_script():
     mesh = DeviceMesh(range(2), names=["</script><b>"])
     with FusionDefinition() as fd:
@@ -202,13 +381,14 @@ def test_text_cannot_end_the_script():
         place(mesh, x)
     page = fd.visualize()
     assert page.count("</script>") == 2 and "<b>" not in page
-    assert '"</script><b>"' in tensor_of(model_of(page), "T0")["mesh"]
+    assert '"</script><b>"' in model_of(page)["meshes"][0]["text"]
 
 
 def test_steps_of_a_profile():
     fd, profile = profiled()
     steps = model_of(fd.visualize(profile=profile))["steps"]
     assert [step["name"] for step in steps] == [s.name for s in profile.kernel_profiles]
+    assert {step["devices"] for step in steps} == {4}
     for before, after in itertools.pairwise(steps):
         assert before["start"] + before["ms"] <= after["start"] + 1e-9
     single = column_parallel()
@@ -234,6 +414,31 @@ def test_size_expressions(text, value):
     assert evaluate(text, {"T0.0": 10, "s0": 5}) == value
 
 
+def oklab(colour: str) -> torch.Tensor:
+    """Where a colour lies for the eye: the distance of two is how different they look."""
+    rgb = torch.tensor([int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)])
+    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    cones = torch.tensor(
+        [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+    )
+    axes = torch.tensor(
+        [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    )
+    return axes @ (cones @ linear) ** (1 / 3)
+
+
+def test_devices_have_colours_that_differ():
+    """0.02 is about the least that is seen side by side."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([32])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(32)), x)
+    tints = model_of(fd.visualize())["tints"]
+    assert len(tints) == 32
+    for a, b in itertools.combinations(map(oklab, tints), 2):
+        assert torch.dist(a, b) > 0.065
+
+
 # ---- in a browser
 
 PROBE = """<script>
@@ -249,13 +454,24 @@ addEventListener("load", () => {
     const right = g.querySelector("rect").getBoundingClientRect().right;
     return [...g.querySelectorAll("text")].some((t) => t.getBoundingClientRect().right > right);
   }).length;
+  const owners = [...new Set([...document.querySelectorAll("td.cell")].map((e) => e.textContent))];
   const first = document.querySelector("td.cell");
   first.dispatchEvent(new MouseEvent("mousemove", { clientX: 10, clientY: 10 }));
-  const tipText = document.getElementById("tip").textContent;
+  const tip = document.getElementById("tip");
+  const tipText = tip.textContent, tips = [tip.hidden];
+  first.click();
+  tips.push(tip.hidden);
+  first.dispatchEvent(new MouseEvent("mousemove", { clientX: 10, clientY: 10 }));
+  dispatchEvent(new Event("scroll"));
+  tips.push(tip.hidden);
+  const tracks = [...document.querySelectorAll("#timeline .soft")].map((e) => e.textContent)
+    .filter((text) => !text.endsWith(" ms"));
+  const scrolled = [...document.querySelectorAll("#timeline .scroll")].filter(wide).length;
   const report = { summary: all("#summary, #legend li"), nodes: all("svg g.node"), tipText,
     cells: all("td.cell"), memory: all(".strip .cell"),
     axes: all("svg .box"), bars: all("svg .bar"),
-    comm: all("svg g.comm"), overflow, texts, page: [document.body.scrollWidth, innerWidth] };
+    comm: all("svg g.comm"), owners, picks: all(".pick select"), overflow, texts, tips, scrolled,
+    tracks, page: [document.body.scrollWidth, innerWidth] };
   document.documentElement.dataset.report = JSON.stringify(report);
 });
 </script>"""
@@ -263,11 +479,16 @@ addEventListener("load", () => {
 needs_browser = pytest.mark.skipif(not BROWSER, reason="no chromium on PATH, nor MESHFUSE_BROWSER")
 
 
-def shown(page: str, folder) -> dict:
+def shown(page: str, folder, width: int = 1400) -> dict:
     """What a browser made of a page; it must not complain."""
     path = folder / "page.html"
     path.write_text(page.replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,1600"]
+    return reported(path, folder, width)
+
+
+def reported(path, folder, width: int = 1400) -> dict:
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu"]
+    command += [f"--window-size={width},1600"]
     command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--dump-dom"]
     done = subprocess.run(
         [*command, path.as_uri()],
@@ -326,8 +547,55 @@ def test_browser_shows_a_tensor(tmp_path):
 
 
 @needs_browser
-def test_browser_shows_a_profile(tmp_path):
+@pytest.mark.parametrize("width", [900, 1300, 2000])
+def test_browser_shows_a_profile(width, tmp_path):
     fd, profile = profiled()
-    report = shown(fd.visualize(profile=profile), tmp_path)
+    report = shown(fd.visualize(profile=profile), tmp_path, width)
     assert_seen(report["bars"], len(profile.kernel_profiles))
-    assert (report["overflow"], report["texts"]) == (0, 0)
+    assert (report["overflow"], report["texts"], report["scrolled"]) == (0, 0, 0)
+    assert report["tracks"] == ["devices 0\u20133"]
+    right = max(left + bar for left, _, bar, _ in report["bars"])
+    assert right > 0.9 * min(width, 90 * 16)
+
+
+@needs_browser
+def test_tips_go_where_a_click_or_scrolling_moves_what_they_are_of(tmp_path):
+    assert shown(column_parallel().visualize(), tmp_path)["tips"] == [False, True, True]
+
+
+FRAME_PROBE = """<script>
+addEventListener("load", () => {
+  const frame = document.querySelector("iframe");
+  const report = [frame.clientHeight, frame.contentDocument.documentElement.scrollHeight];
+  document.documentElement.dataset.report = JSON.stringify(report);
+});
+</script>"""
+
+
+@needs_browser
+def test_frames_of_notebooks_are_as_high_as_their_pages(tmp_path):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([14, 20])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(2)), x)
+        shard(x, 0, 2)
+    path = tmp_path / "notebook.html"
+    path.write_text(x._repr_html_() + FRAME_PROBE, encoding="utf-8")
+    frame, page = reported(path, tmp_path)
+    assert 420 < page <= frame < page + 20
+    path.write_text(fd._repr_html_() + FRAME_PROBE, encoding="utf-8")
+    assert reported(path, tmp_path)[0] == 1200  # a long page is scrolled
+
+
+@needs_browser
+def test_browser_shows_the_division_of_many_axes(tmp_path):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([2, 8, 6, 4, 4])
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(4)), x)
+        shard(x, 1, 4)
+    report = shown(fd.visualize(), tmp_path)
+    assert_seen(report["cells"], 2 * 8 * 4)
+    assert report["owners"] == ["0", "1", "2", "3"]
+    assert_seen(report["picks"], 2 * 5)  # rows and columns, and three more axes
+    assert report["overflow"] == 0

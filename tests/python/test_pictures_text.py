@@ -10,11 +10,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from op_examples import REGISTERED, examples_of
-from programs import mlp, place, shard
+from programs import X, lay, mlp, place, shard
 
 import meshfuse
-from meshfuse import DeviceMesh, FusionDefinition, pictures
+from meshfuse import DataType, DeviceMesh, FusionDefinition, pictures
 
 SHAPES_4_6 = """\
 T0 = input  [4@x, 6]
@@ -59,6 +60,56 @@ def test_axes_of_the_largest_size():
     assert str(largest) in fd.visualize()
 
 
+def test_only_the_slices_that_are_shown_are_made():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16] * 20)
+        fd.add_output(fd.ops.relu(x))
+        place(DeviceMesh(range(2)), x)
+        shard(x, 2, 2)
+    text = pictures.terminal(fd, colour=False)
+    assert f"  [0, 0, :{', 0' * 16}, :]\n" in text
+    assert f"  and {16**18 - 6} more slices\n" in text
+
+
+def test_terminal_of_a_program_of_scalars():
+    with FusionDefinition() as fd:
+        s = fd.define_scalar(dtype=DataType.Double)
+        fd.add_output(fd.ops.mul(s, s))
+        fd.add_output(s)
+    assert pictures.terminal(fd, colour=False) == (
+        "s0 = input  scalar\nresult 0 = mul(s0, s0)  scalar\n\nno tensors\n"
+    )
+    assert "n0 -> n1;" in fd.to_dot() and '"summary"' in fd.visualize()
+
+
+STRANGE = [
+    "\\",
+    'a"b',
+    'a\\"b',
+    "a\u2028b",
+    "a\x85b",
+    "a\x0bb",
+    "a\nb",
+    "\x1b[31m",
+    "</script><!--",
+]
+
+
+@pytest.mark.parametrize("name", STRANGE, ids=ascii)
+def test_names_of_mesh_axes_may_have_any_characters(name):
+    """They neither end the text of a program early, nor a line of the picture."""
+    mesh = DeviceMesh(torch.arange(4).view(2, 2), names=(name, "rows"))
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6])
+        fd.add_output(fd.ops.relu(x))
+        lay(x, mesh, [(0, X)])
+    text = pictures.terminal(fd, colour=False)
+    (line,) = [line for line in text.splitlines() if line.startswith("T1: f32[4@x, 6]")]
+    assert line.endswith('", x=2 "rows")') and line.isprintable()
+    page = fd.visualize()
+    assert page.count("</script>") == 2 and "<!--" not in page and fd.to_dot()
+
+
 def test_terminal_with_colours(monkeypatch):
     pytest.importorskip("rich")
     text = pictures.terminal(relu(), colour=True)
@@ -72,7 +123,8 @@ def test_terminal_with_colours(monkeypatch):
 def test_dot_has_nodes_edges_and_communications():
     text = mlp(DeviceMesh(range(4)), out_seq=True).to_dot()
     assert text.count("[label=") == 12
-    assert '"T8 = sum\\n[4, 8@x, 6]\\nreduce-scatter over mesh_x, 576 B per device"' in text
+    label = "T8 = sum\\n[4, 8@x, 6]\\nreduce-scatter over mesh_x, 576 B per device"
+    assert f'"{label}\\n[4, 8, 6] -> [4, 2, 6] on each device"' in text
 
 
 @pytest.mark.skipif(not shutil.which("dot"), reason="no Graphviz")

@@ -246,6 +246,17 @@ def test_trace_has_a_track_per_rank_and_steps_in_microseconds(tmp_path):
     ]
 
 
+def test_trace_of_a_simulated_mesh_is_of_its_devices(tmp_path):
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.define_tensor([4])))
+    with meshfuse.simulate(4) as sim, PythonProfiler() as prof:
+        sim.run(fd, [torch.ones(4)])
+    assert [step.devices for step in prof.profile.kernel_profiles] == [4]
+    prof.profile.save_trace(tmp_path / "trace.json")
+    (head, _) = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert head["args"] == {"name": "simulated devices 0 to 3"}
+
+
 def test_traces_that_cannot_be_merged(tmp_path):
     one, two, text = (tmp_path / name for name in ("one.json", "two.json", "text.json"))
     profile_of(1).save_trace(one)

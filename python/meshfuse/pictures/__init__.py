@@ -37,7 +37,7 @@ def visualize(
 ) -> str:
     """Return the page that shows a program; see ``FusionDefinition.visualize``."""
     picture = make_picture(fd, inputs, sizes, profile)
-    text = page(picture.to_dict(), "meshfuse program")
+    text = page(picture.to_dict(), picture.title)
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text
@@ -96,5 +96,7 @@ def notebook_of_tensor(tv: TensorView) -> str | None:
 
 
 def _frame(text: str, title: str, height: int) -> str:
-    style = f"width: 100%; height: {height}px; border: 1px solid #8888; border-radius: 8px"
+    style = f"width: 100%; height: {height}px; resize: vertical; "
+    style += "border: 1px solid #8888; border-radius: 8px"
+    title = html.escape(title)
     return f'<iframe title="{title}" srcdoc="{html.escape(text)}" style="{style}"></iframe>'

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tensors as grids of cells: single elements of small tensors, blocks of one owner of others.
 
-A tensor of any size has a bounded number of cells. What is left out is a cell of its own, a gap.
+A tensor of any size and number of axes has a bounded number of cells. What is left out is a cell of
+its own, a gap.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from .ownership import Index, Ownership
+from .ownership import Ownership
 
 ELEMENTS = 16  #: longest axis whose elements are shown one by one
-RUNS = 12  #: most blocks of an axis that are shown, and most elements of axes that are merged
-MEMORY_CELLS = 48  #: most cells of one device's memory
-MEMORY_DEVICES = 16  #: most different parts whose memory is shown
+RUNS = 12  #: most blocks of an axis that are shown
+TOGETHER = 4096  #: most cells of axes that merges tie together
+SLICES = 6  #: most slices of a tensor that are shown at once
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Segment:
 class Group:
     """Axes that are divided together, and the places along mesh axes for each of their cells.
 
-    ``places`` is row-major over the segments of ``dims``; None stands for a gap.
+    ``places`` is row-major over the segments of ``dims`` that are no gaps.
     """
 
     dims: tuple[int, ...]
-    places: list[dict[str, int] | None]
+    places: list[dict[str, int]]
 
 
 def groups_of(own: Ownership) -> list[tuple[int, ...]]:
@@ -61,30 +61,83 @@ def groups_of(own: Ownership) -> list[tuple[int, ...]]:
 
 def grid(own: Ownership) -> tuple[list[list[Segment]], list[Group]]:
     """Return the segments of every dim, and who holds them."""
-    segments: list[list[Segment]] = [[] for _ in own.dims]
+    segments: dict[int, list[Segment]] = {}
     groups = []
     for dims in groups_of(own):
-        for k in dims:
-            n = own.shape[k]
-            segments[k] = _elements(n) if len(dims) > 1 else _runs(own, k)
+        if len(dims) == 1:
+            segments[dims[0]] = _runs(own, dims[0])
+        else:
+            segments |= _tied(own, dims)
         groups.append(Group(dims, list(_places(own, dims, segments))))
-    return segments, groups
+    return [segments[k] for k in range(len(own.dims))], groups
 
 
 def _places(
-    own: Ownership, dims: Sequence[int], segments: Sequence[Sequence[Segment]]
-) -> Iterator[dict[str, int] | None]:
-    for cell in itertools.product(*(segments[k] for k in dims)):
-        gap = any(segment.gap for segment in cell)
-        starts = {own.dims[k]: segment.start for k, segment in zip(dims, cell, strict=True)}
-        yield None if gap else own.places(starts)
+    own: Ownership, dims: Sequence[int], segments: Mapping[int, Sequence[Segment]]
+) -> Iterator[dict[str, int]]:
+    whole = [[segment for segment in segments[k] if not segment.gap] for k in dims]
+    for cell in itertools.product(*whole):
+        yield own.places({own.dims[k]: s.start for k, s in zip(dims, cell, strict=True)})
 
 
-def _elements(n: int) -> list[Segment]:
-    if n <= ELEMENTS:
+def plane(
+    segments: Sequence[Sequence[Segment]], groups: Sequence[Group]
+) -> tuple[list[int], list[int]]:
+    """Return the dims that a slice shows, rows and columns, and the others.
+
+    These are the last two if there are few slices; otherwise divided ones as far as there are some.
+    Of the others divided ones come last: slices that follow each other differ there.
+    """
+    ndim = len(segments)
+    if math.prod(len(line) for line in segments[:-2]) <= SLICES:
+        return list(range(ndim))[-2:], list(range(ndim))[:-2]
+    divided = {k for group in groups for k in _varying(group, segments)}
+    by_need = sorted(range(ndim), key=lambda k: (k in divided, len(segments[k]) > 1, k))
+    return sorted(by_need[-2:]), by_need[:-2]
+
+
+def _varying(group: Group, segments: Sequence[Sequence[Segment]]) -> Iterator[int]:
+    """Yield the dims along which the owners of a group change."""
+    stride = len(group.places)
+    for k in group.dims:
+        n = sum(not segment.gap for segment in segments[k])
+        block, stride = stride, stride // max(n, 1)
+        if any(
+            place != group.places[i - stride]
+            for i, place in enumerate(group.places)
+            if i % block >= stride
+        ):
+            yield k
+
+
+def _tied(own: Ownership, dims: Sequence[int]) -> dict[int, list[Segment]]:
+    """Return the segments of dims that are divided together, most of them where owners change."""
+    if any(own.shape[k] == 0 for k in dims):
+        return {k: _elements(own.shape[k]) for k in dims}
+    first = dict.fromkeys((own.dims[k] for k in dims), 0)
+    ends = {k: own.places({**first, own.dims[k]: own.shape[k] - 1}) for k in dims}
+    changing = [k for k in dims if ends[k] != own.places(first)]
+    room = TOGETHER
+    found: dict[int, list[Segment]] = {}
+    for ks in (changing, [k for k in dims if k not in changing]):
+        fits = (
+            m for m in (ELEMENTS, 8, 4, 2, 1) if math.prod(min(own.shape[k], m) for k in ks) <= room
+        )
+        most = next(fits)
+        found |= {k: _elements(own.shape[k], most) for k in ks}
+        room //= math.prod(min(own.shape[k], most) for k in ks)
+    return found
+
+
+def _elements(n: int, most: int = ELEMENTS) -> list[Segment]:
+    if n <= most:
         return [Segment(i, i + 1) for i in range(n)]
-    first = [Segment(i, i + 1) for i in range(RUNS)]
-    return [*first, Segment(RUNS, n - 1, gap=True), Segment(n - 1, n)]
+    if most == 1:
+        return [Segment(0, 1), Segment(1, n, gap=True)]
+    kept = min(RUNS, most - 1)
+    first = [Segment(i, i + 1) for i in range(kept)]
+    rest = [Segment(kept, n - 1, gap=True)] if kept < n - 1 else []
+    return [*first, *rest, Segment(n - 1, n)]
 
 
 def _runs(own: Ownership, dim: int) -> list[Segment]:
@@ -134,34 +187,3 @@ def _unchanged(own: Ownership, ref: str, at: int, n: int) -> int:
             return 1
         del outer  # moves on where the inner axis begins anew
     return max(steps, 1)
-
-
-def memory_model(own: Ownership, shown: Sequence[int]) -> list[dict[str, Any]]:
-    """Return what devices have in memory, in order; blocks are from first to last element.
-
-    Devices with the same elements share an entry.
-    """
-    axes = [ref for ref in own.memory_axes() if own.extent[ref] != 1]
-    total = math.prod(own.extent[ref] for ref in axes)
-    within = axes[-1:] if total > MEMORY_CELLS else []
-    replicas: dict[tuple[int, ...], list[int]] = {}
-    for device in own.mesh.devices:
-        places = own.mesh.coordinates(device)
-        replicas.setdefault(tuple(places[axis] for axis in own.on_mesh), []).append(device)
-    result = []
-    for devices in list(replicas.values())[:MEMORY_DEVICES]:
-        device = devices[0]
-        blocks = own.memory_blocks(device, within)
-        cells = [
-            [_kept(first, shown), _kept(last, shown)]
-            for first, last in itertools.islice(blocks, MEMORY_CELLS)
-        ]
-        more = next(blocks, None) is not None
-        result.append(
-            {"devices": devices, "count": own.count(device), "cells": cells, "more": more}
-        )
-    return result
-
-
-def _kept(index: Index, shown: Sequence[int]) -> list[int]:
-    return [index[k] for k in shown]

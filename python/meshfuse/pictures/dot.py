@@ -24,6 +24,7 @@ def dot_text(model: dict[str, Any]) -> str:
         style = "" if node["op"] else ', style="rounded,dashed"'
         if node["communication"] is not None:
             label.append(communication_text(node["communication"]))
+            label += local_text(node["communication"])
             style = _COMMUNICATION
         if node["output"]:
             style += ", penwidth=2.5"
@@ -46,6 +47,12 @@ def communication_text(facts: dict[str, Any]) -> str:
     """Return kind, mesh axis and bytes of a communication."""
     sent = "" if facts["bytes"] is None else f", {facts['bytes']} B per device"
     return f"{facts['kind']} over {facts['mesh_axis']}{sent}"
+
+
+def local_text(facts: dict[str, Any]) -> list[str]:
+    """Return the shapes that a device has before and after, in a list; empty if not known."""
+    before, after = facts["local"]
+    return [] if before is None or after is None else [f"{before} -> {after} on each device"]
 
 
 def _quoted(lines: list[str]) -> str:

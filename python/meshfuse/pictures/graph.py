@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..explanation import Communication, Explanation, Place
-from ..program_text import Program, Statement
+from ..program_text import STRING, Program, Statement
 
 
 @dataclass
@@ -34,8 +34,10 @@ def make_graph(program: Program, explanation: Explanation) -> list[Node]:
     nodes: list[Node] = []
     made_by: dict[str, int] = {}
     results = set(program.result_names())
+    read = {word for result in results for word in re.findall(r"[A-Za-z_]\w*", result)}
     for statement in program.statements:
-        if not statement.tensors and statement.call is None and not _is_read(program, statement):
+        is_scalar = not statement.tensors and statement.call is None
+        if is_scalar and not (statement.names[0] in read or _is_read(program, statement)):
             continue
         operands = sorted({made_by[name] for name in _operands(statement) & made_by.keys()})
         node = Node(statement.names, statement.op, statement.call or "input", operands)
@@ -43,9 +45,21 @@ def make_graph(program: Program, explanation: Explanation) -> list[Node]:
         node.is_output = bool(results & set(statement.names))
         made_by.update((name, len(nodes)) for name in statement.names)
         nodes.append(node)
+    for k, result in enumerate(program.result_names()):
+        if result not in made_by:
+            nodes.append(_scalar_result(k, result, made_by))
     _set_layers(nodes)
     _set_order(nodes)
     return nodes
+
+
+def _scalar_result(place: int, text: str, made_by: Mapping[str, int]) -> Node:
+    """Return the node of a result that the text form writes as an expression of scalars."""
+    bare = text.removeprefix("(").removesuffix(")") if text.startswith("(") else text
+    words = re.findall(r"[A-Za-z_]\w*", bare)
+    operands = sorted({made_by[word] for word in words if word in made_by})
+    op = bare.partition("(")[0]
+    return Node((f"result {place}",), op, bare, operands, is_output=True)
 
 
 def _communication(
@@ -64,7 +78,7 @@ def _communication(
 def _operands(statement: Statement) -> set[str]:
     """Return the names that a call reads; ``T0.1`` is a size and no operand."""
     call = (statement.call or "").partition("(")[2]
-    words = re.findall(r'"[^"]*"|[A-Za-z_]\w*(?:\.\d+)?', call)
+    words = re.findall(rf"{STRING}|[A-Za-z_]\w*(?:\.\d+)?", call)
     return {word for word in words if "." not in word}
 
 

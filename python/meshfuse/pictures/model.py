@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from .. import program_text
@@ -15,16 +16,20 @@ from ..explanation import _sizes_of_inputs as sizes_of_inputs
 from ..profile import FusionProfile
 from ..program_text import Program, Tensor
 from ..progress import tracked
-from .cells import grid, memory_model
+from .cells import Group, grid, groups_of, plane
 from .extents import bound_sizes, evaluate, open_sizes, stand_in
 from .graph import Node, make_graph
-from .ownership import Ownership
+from .memory import memory_model
+from .ownership import MeshShape, Ownership
+from .palette import TINTS
+from .profiled import profiled_sizes
 from .tree import tree_model
 
 if TYPE_CHECKING:
     from ..definition import FusionDefinition
 
 _BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "index": 8, "u64": 8, "i32": 4}
+_NAMED = 32  #: most devices that the text of a mesh lists
 _BYTES |= {"u32": 4, "bool": 1, "c64": 8, "c128": 16}
 
 
@@ -37,6 +42,7 @@ class Picture:
     sizes: dict[str, int]
     assumed: dict[str, int]  #: sizes that are open, and what was taken for them
     nodes: list[Node]
+    title: str = ""
     profile: FusionProfile | None = None
 
     def ownership(self, tensor: Tensor) -> Ownership:
@@ -52,26 +58,41 @@ class Picture:
         results = set(self.program.result_names())
         inputs = {statement.names[0] for statement in self.program.inputs()}
         shown = []
+        meshes: dict[MeshShape, str | None] = {}
         for name, tensor in tracked(tensors.items(), "drawing tensors"):
             role = "input" if name in inputs else "output" if name in results else ""
-            shown.append(self._tensor(name, tensor, facts.get(name)) | {"role": role})
+            own = self.ownership(tensor)
+            meshes.setdefault(own.mesh, tensor.mesh)
+            place = list(meshes).index(own.mesh)
+            facts_of_one = self._tensor(name, tensor, own, facts.get(name))
+            shown.append(facts_of_one | {"role": role, "mesh": place})
+        by_name = {tensor["name"]: tensor for tensor in shown}
         return {
             "tensors": shown,
-            "nodes": [self._node(node) for node in self.nodes],
-            "devices": sorted({d for tensor in shown for d in tensor["devices"]}),
-            "meshes": self.program.meshes(),
+            "nodes": [self._node(node, by_name) for node in self.nodes],
+            "devices": _numbers(sorted(set().union(*(mesh.devices for mesh in meshes)))),
+            "tints": TINTS,
+            "meshes": [_mesh(mesh, text) for mesh, text in meshes.items()],
             "assumed": self.assumed,
             "communications": len(self.explanation.communications),
             "bytes": None if self.assumed else self.explanation.bytes,
             "steps": [] if self.profile is None else _steps(self.profile),
         }
 
-    def _tensor(self, name: str, tensor: Tensor, fact: TensorExplanation | None) -> dict[str, Any]:
-        own = self.ownership(tensor)
+    def _tensor(
+        self, name: str, tensor: Tensor, own: Ownership, fact: TensorExplanation | None
+    ) -> dict[str, Any]:
         partial = own.partial
         shown = [k for k in range(len(own.dims)) if k not in partial]
         segments, groups = grid(own)
+        segments = [segments[k] for k in shown]
         place = {k: i for i, k in enumerate(shown)}
+        groups = [
+            Group(tuple(place[k] for k in group.dims), group.places)
+            for group in groups
+            if not set(group.dims) & partial.keys()
+        ]
+        across, outer = plane(segments, groups)
         itemsize = _BYTES.get(tensor.dtype, 1)
         return {
             "name": name,
@@ -80,26 +101,21 @@ class Picture:
             "extents": [own.axes[own.dims[k]].size for k in shown],
             "bytes": math.prod(own.shape[k] for k in shown) * itemsize,
             "itemsize": itemsize,
-            "mesh": tensor.mesh,
-            "devices": list(own.mesh.devices),
-            "coordinates": {str(d): own.mesh.coordinates(d) for d in own.mesh.devices},
-            "on_mesh": {axis: place.get(k) for axis, k in _divided(own).items()},
+            "on_mesh": {axis: place.get(k) for axis, k in own.divided().items()},
             "partial": sorted(f"mesh_{axis}" for axis in partial.values()),
+            "local": local_shape(own, shown),
             "sharding": "" if fact is None else str(fact).partition(": ")[2].partition(" on ")[0],
             "origin": _origin(fact),
             "made_at": None if fact is None else fact.made_at,
-            "segments": [[[s.start, s.stop, s.gap] for s in segments[k]] for k in shown],
-            "groups": [
-                {"dims": [place[k] for k in group.dims], "places": group.places}
-                for group in groups
-                if not set(group.dims) & partial.keys()
-            ],
+            "segments": [[[s.start, s.stop, s.gap] for s in line] for line in segments],
+            "groups": [asdict(group) for group in groups],
+            "plane": across,
+            "outer": outer,
             "memory": memory_model(own, shown),
             "tree": tree_model(own),
-            "text": str(tensor),
         }
 
-    def _node(self, node: Node) -> dict[str, Any]:
+    def _node(self, node: Node, tensors: Mapping[str, Any]) -> dict[str, Any]:
         result: dict[str, Any] = {
             "names": list(node.names),
             "op": node.op,
@@ -114,6 +130,10 @@ class Picture:
         if node.communication is not None:
             facts = asdict(node.communication)
             facts["bytes"] = None if self.assumed else facts["bytes"]
+            del facts["team"], facts["teams"]
+            facts["among"] = _teams_text(node.communication.teams)
+            ends = (node.communication.sent, node.names[0])
+            facts["local"] = [tensors.get(name, {}).get("local") for name in ends]
             result["communication"] = facts
         return result
 
@@ -133,6 +153,8 @@ def make_picture(
     given: dict[Any, Any] = dict(sizes or {})
     if inputs is not None:
         given |= {name: tuple(shape) for name, shape, _ in _given(fd, inputs)}
+    if inputs is None and not given and profile is not None:
+        given = dict(profiled_sizes(fd, program, profile))
     known = bound_sizes(program, {_name(key): value for key, value in given.items()})
     assumed = {s: stand_in(program) for s in open_sizes(program) if s not in known}
     try:
@@ -141,9 +163,28 @@ def make_picture(
         if not assumed:
             raise
         explanation = fd.explain(sizes=given | _symbols(assumed, program))
-    return Picture(
-        program, explanation, known | assumed, assumed, make_graph(program, explanation), profile
-    )
+    nodes, title = make_graph(program, explanation), _title(fd, explanation)
+    return Picture(program, explanation, known | assumed, assumed, nodes, title, profile)
+
+
+def _title(fd: FusionDefinition, explanation: Explanation) -> str:
+    """Return where the program is from, its last operation, and how many devices it is for."""
+    program = program_text.parse(fd.ir())
+    made = {tensor.name: tensor.made_at for tensor in explanation.tensors}
+    ops = {name: statement.op for statement in program.statements for name in statement.names}
+    parts = []
+    for name in [name for name in program.result_names() if name in ops][-1:]:
+        file = (made.get(name) or "").rpartition(":")[0]
+        # The cells of a notebook are files of temporary names.
+        if file and "ipykernel" not in file and not file.startswith("<"):
+            parts.append(f"{PurePath(file).name}: ")
+        parts.append(f"{name} = {ops[name] or 'input'}")
+    meshes = program.meshes()
+    if len(meshes) == 1:
+        parts.append(f" on a mesh of {'x'.join(map(str, MeshShape.parse(meshes[0]).sizes))}")
+    elif meshes:
+        parts.append(f" on {len(meshes)} meshes")
+    return "".join(parts) or "meshfuse program"
 
 
 def _given(fd: FusionDefinition, inputs: Iterable[Any]) -> list[tuple[str, list[int], bool]]:
@@ -158,15 +199,44 @@ def _name(key: Any) -> str:
     return str(getattr(key, "name", key))
 
 
-def _divided(own: Ownership) -> dict[str, int]:
-    """Return for each mesh axis the dim that it divides; of merged ones the first."""
-    found = {}
-    for axis, ref in own.on_mesh.items():
-        for k, dim in enumerate(own.dims):
-            if axis in own.places({dim: 0}) or ref == dim:
-                found[axis] = k
-                break
-    return found
+def local_shape(own: Ownership, shown: Sequence[int]) -> list[int] | None:
+    """Return the shape of the largest part on a device; None where a part is no box."""
+    places = own.divided()
+    tied = {k for dims in groups_of(own) if len(dims) > 1 for k in dims}
+    if tied & set(places.values()):
+        return None
+    sizes = dict(zip(own.mesh.axes, own.mesh.sizes, strict=True))
+    local = list(own.shape)
+    for axis, k in places.items():
+        local[k] = -(-local[k] // sizes[axis])
+    return [local[k] for k in shown]
+
+
+def _mesh(mesh: MeshShape, text: str | None) -> dict[str, Any]:
+    devices = _numbers(mesh.devices)
+    short = "on no mesh" if text is None else text
+    if len(mesh.devices) > _NAMED and not isinstance(devices, int):
+        listed = " ".join(map(str, mesh.devices))
+        ends = (*mesh.devices[: _NAMED - 1], "...", mesh.devices[-1])
+        short = short.removesuffix(f"{listed})") + " ".join(map(str, ends)) + ")"
+    # A name may have characters that end lines, or that a terminal obeys.
+    short = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+    return {"text": short, "axes": mesh.axes, "sizes": mesh.sizes, "devices": devices}
+
+
+def _numbers(devices: Sequence[int]) -> int | list[int]:
+    """Return devices as JSON has them: how many, where they are 0, 1, 2 and so on."""
+    listed = list(devices)
+    return len(listed) if listed == list(range(len(listed))) else listed
+
+
+def _teams_text(teams: Sequence[Sequence[int]]) -> str:
+    shown = []
+    for team in teams[:4]:
+        more = f" and {len(team) - _NAMED} more" if len(team) > _NAMED else ""
+        shown.append("{" + " ".join(map(str, team[:_NAMED])) + more + "}")
+    more = f" and {len(teams) - 4} more teams" if len(teams) > 4 else ""
+    return ", ".join(shown) + more
 
 
 def _origin(fact: TensorExplanation | None) -> str:
@@ -194,6 +264,7 @@ def _steps(profile: FusionProfile) -> list[dict[str, Any]]:
                 "in": step.input_bytes,
                 "out": step.output_bytes,
                 "device": step.device,
+                "devices": step.devices,
             }
         )
     return steps

@@ -6,6 +6,7 @@ Read from the text form of a program (``fd.compiled_ir()``), with all its splits
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -28,6 +29,7 @@ class MeshShape:
     devices: tuple[int, ...]
 
     @classmethod
+    @functools.lru_cache(maxsize=8)  # programs have few meshes, each on many tensors
     def parse(cls, text: str) -> MeshShape:
         """Read ``mesh(y=2 "data", x=2 "model": 4 5 6 7)``."""
         axes, *listed = split_outside(text.removeprefix("mesh(").removesuffix(")"), ":")
@@ -46,10 +48,38 @@ class MeshShape:
 
     def coordinates(self, device: int) -> dict[str, int]:
         """Return the place of a device along each mesh axis."""
-        place, result = self.devices.index(device), {}
+        place, result = self._position[device], {}
         for axis, size in zip(reversed(self.axes), reversed(self.sizes), strict=True):
             place, result[axis] = divmod(place, size)
         return result
+
+    @functools.cached_property
+    def _position(self) -> dict[int, int]:
+        return {device: position for position, device in enumerate(self.devices)}
+
+    def at(self, places: Mapping[str, int]) -> Iterator[int]:
+        """Yield the devices with these places along mesh axes; any along the others.
+
+        An axis that is shorter than its place has none.
+        """
+        ranges = []
+        for axis, size in zip(self.axes, self.sizes, strict=True):
+            place = places.get(axis)
+            inside = place is None or 0 <= place < size
+            ranges.append(range(size) if place is None else range(place, place + inside))
+        for values in product(ranges):
+            position = 0
+            for value, size in zip(values, self.sizes, strict=True):
+                position = position * size + value
+            yield self.devices[position]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Elements that lie together in memory; ``at(k)`` is the place of the k-th."""
+
+    count: int
+    at: Callable[[int], Index]
 
 
 class Ownership:
@@ -89,6 +119,20 @@ class Ownership:
             for ref in self.loop
             if (axis := self.axes[ref]).parallel in MESH_AXES and axis.kind not in "rb"
         }
+
+    def divided(self) -> dict[str, int]:
+        """Return for each mesh axis the dim that it divides; of merged ones the first."""
+        found = {}
+        for axis, ref in self.on_mesh.items():
+            sources = {ref}
+            for transform in reversed(self.schedule):
+                if any(made.ref in sources for made in transform.made):
+                    merge = transform.words[0] == "merge"
+                    sources.update(transform.words[1:3] if merge else transform.words[1:2])
+            dims = [k for k, dim in enumerate(self.dims) if dim in sources]
+            if dims:
+                found[axis] = dims[0]
+        return found
 
     @property
     def partial(self) -> dict[int, str]:
@@ -131,16 +175,12 @@ class Ownership:
 
     def devices_at(self, places: Mapping[str, int]) -> list[int]:
         """Return the devices with these places along mesh axes; any along the others."""
-        return [
-            device
-            for device in self.mesh.devices
-            if places.items() <= self.mesh.coordinates(device).items()
-        ]
+        return list(self.mesh.at(places))
 
     def memory(self, device: int) -> Iterator[Index]:
         """Yield the elements of a device, in the order of its memory."""
         for block in self.memory_blocks(device, ()):
-            yield block[0]
+            yield block.at(0)
 
     def memory_axes(self) -> list[str]:
         """Return the axes that a device's memory runs over, the outermost first."""
@@ -150,8 +190,8 @@ class Ownership:
             if self.axes[ref].kind not in "rb" and ref not in self.on_mesh.values()
         ]
 
-    def memory_blocks(self, device: int, within: Sequence[str]) -> Iterator[tuple[Index, Index]]:
-        """Yield first and last element of what lies together, in the order of memory.
+    def memory_blocks(self, device: int, within: Sequence[str]) -> Iterator[Block]:
+        """Yield what lies together, in the order of memory.
 
         Args:
             device: Of the mesh.
@@ -163,31 +203,34 @@ class Ownership:
         left = self.count(device)
         if left == 0:
             return
-        for values in _counting([self.extent[ref] for ref in outer]):
+        for values in product([range(self.extent[ref]) for ref in outer]):
             known = fixed | dict(zip(outer, values, strict=True))
-            first = self._element(known | dict.fromkeys(within, 0))
-            if first is None:
+            if self._element(known | dict.fromkeys(within, 0)) is None:
                 continue
-            last, count = self._last(known, within[0]) if within else (first, 1)
-            yield first, last or first
+            count = self._count_along(known, within[0]) if within else 1
+            yield Block(count, functools.partial(self._element_along, known, within))
             left -= count
             if left <= 0:  # what follows is beyond the edge of an uneven division
                 return
 
-    def _last(self, known: Mapping[str, int], ref: str) -> tuple[Index | None, int]:
-        """Return the last element along a memory axis, and how many there are.
+    def _element_along(self, known: Mapping[str, int], within: Sequence[str], k: int) -> Index:
+        found = self._element({**known, **dict.fromkeys(within, k)})
+        assert found is not None, "blocks end at the edge"
+        return found
+
+    def _count_along(self, known: Mapping[str, int], ref: str) -> int:
+        """Return the number of elements along a memory axis.
 
         Uneven divisions leave the end of the axis open.
         """
         low, high = 0, self.extent[ref] - 1
-        found = self._element({**known, ref: high})
-        if found is not None:
-            return found, high + 1
+        if self._element({**known, ref: high}) is not None:
+            return high + 1
         while low < high:
             middle = (low + high + 1) // 2
             inside = self._element({**known, ref: middle}) is not None
             low, high = (middle, high) if inside else (low, middle - 1)
-        return self._element({**known, ref: low}), low + 1
+        return low + 1
 
     def _element(self, values: Mapping[str, int]) -> Index | None:
         """Return the logical index that memory axes and mesh axes say; None: beyond the edge."""
@@ -227,20 +270,20 @@ class Ownership:
         return outer * inner != self.extent[split.words[1]]
 
 
-def _counting(extents: Sequence[int]) -> Iterator[Index]:
-    """Yield what ``itertools.product`` of the ranges would, which lists all numbers of each."""
-    if 0 in extents:
+def product(ranges: Sequence[range]) -> Iterator[Index]:
+    """Yield what ``itertools.product`` would, which lists all numbers of each range first."""
+    if not all(ranges):
         return
-    values = [0] * len(extents)
+    at = [0] * len(ranges)
     axis = 0
     while axis >= 0:
-        yield tuple(values)
-        axis = len(extents) - 1
-        while axis >= 0 and values[axis] == extents[axis] - 1:
-            values[axis] = 0
+        yield tuple(line[k] for line, k in zip(ranges, at, strict=True))
+        axis = len(ranges) - 1
+        while axis >= 0 and at[axis] == len(ranges[axis]) - 1:
+            at[axis] = 0
             axis -= 1
         if axis >= 0:
-            values[axis] += 1
+            at[axis] += 1
 
 
 def _before_logical(tensor: Tensor) -> int:

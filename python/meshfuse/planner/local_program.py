@@ -98,7 +98,7 @@ class ProgramReader:
         inputs: list[str] = []
         steps: list[Step] = []
         results: list[str] = []
-        for line in text.splitlines():
+        for line in text.split("\n"):
             if line.startswith("return"):
                 results = parse(line).result_names()
                 continue

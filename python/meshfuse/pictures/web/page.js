@@ -1,6 +1,9 @@
 // Puts the parts together; the picture is JSON in the page.
 
 const MODEL = JSON.parse(document.getElementById("data").textContent);
+const DEVICES = numbered(MODEL.devices);
+const MESHES = MODEL.meshes.map((mesh) => ({ ...mesh, devices: numbered(mesh.devices) }));
+const MOST_HEIGHT = 1200; // pixels of a frame in a notebook
 const MOST_CARDS = 6; // of a larger program inputs and outputs are shown first
 
 function make(tag, classes = "", text = "") {
@@ -31,6 +34,10 @@ function clip(text, most) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}\u2026`;
 }
 
+function plural(n, word) {
+  return `${n} ${word}${n === 1 ? "" : "s"}`;
+}
+
 function bytesText(n) {
   for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
     if (n >= size) return `${+(n / size).toPrecision(3)} ${unit}`;
@@ -39,6 +46,7 @@ function bytesText(n) {
 }
 
 const TIP = document.getElementById("tip");
+let placeAgain = null; // of an element that has the focus
 
 /** Show `text()` beside the mouse while it is on an element, or while that has the focus. */
 function tip(element, text) {
@@ -50,13 +58,25 @@ function tip(element, text) {
     TIP.style.top = `${y + 16 + height > innerHeight ? Math.max(4, y - height - 10) : y + 16}px`;
   };
   element.addEventListener("mousemove", (event) => place(event.clientX, event.clientY));
-  element.addEventListener("mouseleave", () => (TIP.hidden = true));
+  element.addEventListener("mouseleave", hideTip);
   element.addEventListener("focus", () => {
-    const box = element.getBoundingClientRect();
-    place(box.left, box.bottom);
+    if (!element.matches(":focus-visible")) return; // a click gives it the focus, too
+    placeAgain = () => {
+      const box = element.getBoundingClientRect();
+      place(box.left, box.bottom);
+    };
+    placeAgain();
   });
-  element.addEventListener("blur", () => (TIP.hidden = true));
+  element.addEventListener("blur", hideTip);
 }
+
+function hideTip() {
+  TIP.hidden = true;
+  placeAgain = null;
+}
+addEventListener("click", hideTip, { capture: true });
+// What scrolls moves away from beneath the mouse without an event of its own.
+addEventListener("scroll", () => (placeAgain ?? hideTip)(), { capture: true });
 
 function tensorCard(tensor) {
   const card = make("article", "card");
@@ -64,7 +84,7 @@ function tensorCard(tensor) {
   const head = make("header");
   head.append(make("h3", "", `${tensor.name}: ${tensor.dtype}[${tensor.extents.join(", ")}]`));
   head.append(make("span", "", bytesText(tensor.bytes)));
-  head.append(make("span", "", tensor.mesh ? tensor.mesh : "on no mesh"));
+  head.append(make("span", "", MESHES[tensor.mesh].text));
   for (const axis of tensor.partial) head.append(make("span", "chip partial", `partial over ${axis}`));
   head.append(make("span", "", [tensor.sharding, tensor.origin].filter(Boolean).join("; ")));
   card.append(head);
@@ -119,10 +139,11 @@ function showTensors() {
 }
 
 function showHead() {
-  const { devices, communications, bytes, tensors, assumed } = MODEL;
-  const parts = [`${tensors.length} tensors on ${devices.length} device${devices.length === 1 ? "" : "s"}`];
+  const { communications, bytes, tensors, assumed } = MODEL;
+  const devices = Array.from({ length: Math.min(DEVICES.length, 64) }, (_, k) => DEVICES.at(k));
+  const parts = [tensors.length ? `${plural(tensors.length, "tensor")} on ${plural(DEVICES.length, "device")}` : "no tensors"];
   const sent = bytes === null ? "bytes depend on open sizes" : `${bytesText(bytes)} sent per device`;
-  parts.push(communications ? `${communications} communication${communications === 1 ? "" : "s"}, ${sent}` : "no communication");
+  parts.push(communications ? `${plural(communications, "communication")}, ${sent}` : "no communication");
   if (MODEL.nodes.length) document.getElementById("summary").textContent = parts.join("; ");
   const open = Object.entries(assumed).map(([name, n]) => `${name} = ${n}`);
   if (open.length) {
@@ -132,7 +153,7 @@ function showHead() {
     note.hidden = false;
   }
   const legend = document.getElementById("legend");
-  for (const device of devices.slice(0, 64)) {
+  for (const device of devices) {
     const item = make("li");
     const swatch = make("span", "swatch");
     swatch.style.background = tint(device);
@@ -169,11 +190,21 @@ function showGraph(choose) {
   });
 }
 
+/** In a notebook: make the frame as high as the page, within reason. */
+function fitFrame() {
+  try {
+    const frame = window.frameElement;
+    if (frame) frame.style.height = `${Math.min(document.documentElement.offsetHeight + 4, MOST_HEIGHT)}px`;
+  } catch {} // of another origin: its height stays
+}
+
 showHead();
 const choose = showTensors();
+document.getElementById("tensor-section").hidden = !MODEL.tensors.length;
 if (MODEL.nodes.length) showGraph(choose);
 else for (const id of ["graph-section", "chooser"]) document.getElementById(id).hidden = true; // of one tensor
 if (MODEL.steps.length) {
-  document.getElementById("timeline").append(timeline(MODEL.steps));
   document.getElementById("timeline-section").hidden = false;
+  showTimeline(MODEL.steps, document.getElementById("timeline"));
 }
+fitFrame();
