@@ -246,10 +246,18 @@ def test_memory_limit_that_is_just_met():
         autoshard(mlp(), FOUR, memory_limit=least - 1)
 
 
-@pytest.mark.parametrize("limit", [0, -5])
+@pytest.mark.parametrize(
+    "limit",
+    [0, -5, 0.5, float("nan"), float("inf"), -float("inf"), "1e3", b"9", True, [1]],
+    ids=repr,
+)
 def test_senseless_memory_limit(limit):
-    with pytest.raises(meshfuse.Error, match=f"memory_limit is {limit}"):
+    with pytest.raises(meshfuse.Error) as caught:
         autoshard(mlp(), FOUR, memory_limit=limit)
+    assert str(caught.value) == (
+        f"autoshard: memory_limit is {limit!r}. Give a number of bytes above 0, or None for "
+        "no limit."
+    )
 
 
 def test_memory_limit_in_a_beam():

@@ -157,7 +157,9 @@ def test_another_mesh():
     assert one.bytes == 2 * 1 * (8 * 32 * 4) // 2
 
 
-@pytest.mark.parametrize("mesh", [[DeviceMesh(range(2))], [(2, 2)], "2x2", 2.0, True], ids=repr)
+@pytest.mark.parametrize(
+    "mesh", [[DeviceMesh(range(2))], [(2, 2)], "2x2", 2.0, True, b"2", bytearray(b"2")], ids=repr
+)
 def test_what_is_no_mesh(mesh):
     for call in (plan_costs, meshfuse.autoshard, FusionDefinition.check):
         with pytest.raises(TypeError) as caught:
@@ -166,6 +168,16 @@ def test_what_is_no_mesh(mesh):
             f"{call.__name__}: mesh is {mesh!r}, which is neither a mesh nor the shape of one. "
             "Give 1 to 3 sizes of at least 1, or a DeviceMesh. For several meshes, call it for "
             "each."
+        )
+
+
+@pytest.mark.parametrize("fd", [None, "fd", mlp().fusion], ids=["None", "text", "fusion"])
+def test_what_is_no_definition(fd):
+    for call in (plan_costs, meshfuse.autoshard):
+        with pytest.raises(TypeError) as caught:
+            call(fd, 2)
+        assert str(caught.value) == (
+            f"{call.__name__}: fd must be a FusionDefinition, but it is a {type(fd).__name__}."
         )
 
 
@@ -254,7 +266,14 @@ def test_wrong_sizes(sizes, message):
     [
         (3, r"axis 0 of T1, of which 16 elements are to be split, cannot be divided by 3"),
         (0, "0 is not the shape of a mesh"),
+        (2**31, "mesh is 2147483648, and a mesh has at most 1048576 devices. Give sizes whose pro"),
+        ((2**11, 2**10), r"mesh is \(2048, 1024\), and a mesh has at most 1048576 devices"),
+        (10**30, "mesh is a size of 100 bits, and a mesh has at most 1048576 devices"),
+        (10**9999, r"mesh is a size of \d+ bits, and a mesh has at most 1048576 devices"),
+        (-(10**9999), r"a size of \d+ bits is not the shape of a mesh"),
+        (range(10**30), "range.* is not the shape of a mesh"),
     ],
+    ids=lambda value: str(value)[:30] if abs(getattr(value, "real", 0)) < 1e9 else "huge",
 )
 def test_wrong_meshes(mesh, message):
     """A message begins with the function that was called."""
