@@ -124,6 +124,7 @@ class Explanation:
             not known, or the figures of links cannot be read.
         suggestions: Single annotations that would make it cheaper, the best first, if they were
             asked for.
+        note: Why the figures of links cannot be read, where that is why there is no cost.
 
     Example:
         >>> from meshfuse import DeviceMesh, FusionDefinition, ParallelType
@@ -145,6 +146,7 @@ class Explanation:
     communications: list[Communication]
     cost: PlanCost | None = None
     suggestions: list[Suggestion] | None = None
+    note: str | None = None
 
     @property
     def bytes(self) -> int:
@@ -174,6 +176,8 @@ class Explanation:
                 f"modelled: {self.cost.time_us:.1f} us, {self.cost.communication_us:.1f} us of "
                 f"them to communicate; {self.cost.peak_memory} bytes per device in memory",
             )
+        if self.note is not None:
+            parts.insert(1, f"not modelled: {self.note}")
         parts.append("\n".join(["tensors:"] + [f"  {tensor}" for tensor in self.tensors]))
         if self.suggestions is not None:
             parts.append("\n".join(["suggestions:", *map(str, self.suggestions)]))
@@ -205,9 +209,9 @@ def explain(
 
     tensors = [_tensor(dict(t)) for t in facts["tensors"]]
     lines = {t.name: t.origin for t in tensors if isinstance(t.origin, str)}
-    cost, found = cost_and_suggestions(fusion, known, lines, suggest)
+    cost, found, note = cost_and_suggestions(fusion, known, lines, suggest)
     communications = [_communication(dict(c)) for c in facts["communications"]]
-    return Explanation(tensors, communications, cost, found)
+    return Explanation(tensors, communications, cost, found, note)
 
 
 def _tensor(facts: dict[str, Any]) -> TensorExplanation:

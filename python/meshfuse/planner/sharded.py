@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._C import DeviceMesh, Error, Fusion, TensorView
 from ..limits import cut
@@ -98,7 +98,7 @@ def _annotated(fusion: Fusion, mesh: DeviceMesh, memory_limit: int | None) -> Fu
     return _with_inputs_on_mesh(chosen, mesh, whole)
 
 
-def _check_limit(limit: object) -> None:
+def _check_limit(limit: Any) -> None:
     if limit is None:
         return
     is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
