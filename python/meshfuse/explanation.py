@@ -186,11 +186,8 @@ class Explanation:
         return "\n\n".join(parts)
 
     def _why_no_suggestions(self) -> str:
-        meshes = {tensor.mesh for tensor in self.tensors} - {None}
-        if not meshes:
+        if all(tensor.mesh is None for tensor in self.tensors):
             return "no tensor has a mesh: give one with set_device_mesh first"
-        if len(meshes) > 1:
-            return f"the tensors are on {len(meshes)} meshes, and only programs on one are searched"
         return "no single annotation is modelled to take less time, or as much with less memory"
 
 
