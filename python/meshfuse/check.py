@@ -23,6 +23,7 @@ from .check_inputs import (
     units,
 )
 from .check_run import Outcome, Pair, Skip, expected_parts, run_alone, run_on_mesh
+from .limits import MAX_DEVICES, cut
 from .program_text import parse
 from .progress import tracked
 from .remesh import mesh_devices, remesh
@@ -120,26 +121,36 @@ def device_mesh(mesh: int | Sequence[int] | DeviceMesh, caller: str) -> DeviceMe
     """Return the mesh of a shape, on the first devices.
 
     Raises:
-        meshfuse.Error: it has no sizes, too many, or one below 1.
+        meshfuse.Error: it has no sizes, too many, one below 1, or more than 1048576 devices.
         TypeError: it is neither a mesh nor a shape.
     """
     if isinstance(mesh, DeviceMesh):
         return mesh
     advice = "Give 1 to 3 sizes of at least 1, or a DeviceMesh."
-    sizes = [mesh] if isinstance(mesh, int) else mesh
-    if not isinstance(sizes, Sequence) or not all(
-        isinstance(n, int) and not isinstance(n, bool) for n in sizes
-    ):
+    sizes: object = [mesh] if isinstance(mesh, int) else mesh
+    is_text = isinstance(sizes, str | bytes | bytearray)  # elements of bytes are numbers
+    if is_text or not isinstance(sizes, Sequence) or not all(map(_is_number, sizes[:4])):
         raise TypeError(
             f"{caller}: mesh is {mesh!r}, which is neither a mesh nor the shape of one. {advice} "
             "For several meshes, call it for each."
         )
-    shape = tuple(sizes)
+    shape = tuple(sizes[:4])
+    bits = max((n.bit_length() for n in shape), default=0)
+    shown = cut(f"{mesh}") if bits < 64 else f"a size of {bits} bits"  # Python prints no longest
     if not 1 <= len(shape) <= 3 or any(n < 1 for n in shape):
-        raise Error(f"{caller}: {mesh} is not the shape of a mesh. {advice}")
+        raise Error(f"{caller}: {shown} is not the shape of a mesh. {advice}")
+    if math.prod(shape) > MAX_DEVICES:
+        raise Error(
+            f"{caller}: mesh is {shown}, and a mesh has at most {MAX_DEVICES} devices. Give sizes "
+            "whose product is at most that."
+        )
     import torch
 
     return DeviceMesh(torch.arange(math.prod(shape)).reshape(shape))
+
+
+def _is_number(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool)
 
 
 class _Search:

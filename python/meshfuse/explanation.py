@@ -16,6 +16,7 @@ from . import _C
 from ._C import Error, Fusion, Scalar, TensorView
 from .limits import MAX_SIZE
 from .progress import busy
+from .remesh import mesh_text
 
 if TYPE_CHECKING:
     from .planner.plan_cost import PlanCost
@@ -39,6 +40,7 @@ class TensorExplanation:
         origins: ``(tensor, factor)`` for each mesh axis that was filled in.
         mesh: The mesh as text, None for a tensor without one.
         made_at: ``"file:line"`` of the call that made it, None where that is not known.
+        mesh_form: The mesh as the text form of programs has it, ``"mesh(y=2, x=4)"``.
     """
 
     name: str
@@ -47,6 +49,7 @@ class TensorExplanation:
     origins: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     mesh: str | None = None
     made_at: str | None = None
+    mesh_form: str | None = None
 
     def __str__(self) -> str:
         """Return one line of the report."""
@@ -124,6 +127,7 @@ class Explanation:
             not known, or the figures of links cannot be read.
         suggestions: Single annotations that would make it cheaper, the best first, if they were
             asked for.
+        note: Why the figures of links cannot be read, where that is why there is no cost.
 
     Example:
         >>> from meshfuse import DeviceMesh, FusionDefinition, ParallelType
@@ -145,6 +149,7 @@ class Explanation:
     communications: list[Communication]
     cost: PlanCost | None = None
     suggestions: list[Suggestion] | None = None
+    note: str | None = None
 
     @property
     def bytes(self) -> int:
@@ -152,14 +157,23 @@ class Explanation:
         return sum(c.bytes for c in self.communications)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as dicts, lists, strings, ints and None, ready for JSON."""
+        """Return the report as dicts, lists, strings, numbers and None, ready for JSON.
+
+        An origin is ``{"line", "tensor", "factor"}``: the line of an annotation, or the tensor and
+        the loop from which it was taken over; None for a tensor without a mesh. Meshes are in the
+        text form of programs, as in those of ``fd.check`` and repro bundles.
+        """
         result = asdict(self)
-        for tensor in result["tensors"]:
-            tensor["origins"] = {axis: list(o) for axis, o in tensor["origins"].items()}
-            if isinstance(tensor["origin"], tuple):
-                tensor["origin"] = list(tensor["origin"])
+        for facts, tensor in zip(result["tensors"], self.tensors, strict=True):
+            facts["origin"] = None if tensor.mesh is None else _origin_facts(tensor.origin)
+            facts["mesh"] = facts.pop("mesh_form")
+            facts["origins"] = {axis: _origin_facts(o) for axis, o in tensor.origins.items()}
         if self.cost is not None:
             result["cost"] = self.cost.to_dict()
+        for facts, suggestion in zip(
+            result["suggestions"] or (), self.suggestions or (), strict=True
+        ):
+            facts |= {"cost": suggestion.cost.to_dict(), "now": suggestion.now.to_dict()}
         return result | {"bytes": self.bytes}
 
     def __str__(self) -> str:
@@ -174,6 +188,8 @@ class Explanation:
                 f"modelled: {self.cost.time_us:.1f} us, {self.cost.communication_us:.1f} us of "
                 f"them to communicate; {self.cost.peak_memory} bytes per device in memory",
             )
+        if self.note is not None:
+            parts.insert(1, f"not modelled: {self.note}")
         parts.append("\n".join(["tensors:"] + [f"  {tensor}" for tensor in self.tensors]))
         if self.suggestions is not None:
             parts.append("\n".join(["suggestions:", *map(str, self.suggestions)]))
@@ -182,11 +198,8 @@ class Explanation:
         return "\n\n".join(parts)
 
     def _why_no_suggestions(self) -> str:
-        meshes = {tensor.mesh for tensor in self.tensors} - {None}
-        if not meshes:
+        if all(tensor.mesh is None for tensor in self.tensors):
             return "no tensor has a mesh: give one with set_device_mesh first"
-        if len(meshes) > 1:
-            return f"the tensors are on {len(meshes)} meshes, and only programs on one are searched"
         return "no single annotation is modelled to take less time, or as much with less memory"
 
 
@@ -203,14 +216,22 @@ def explain(
         facts = _C.explain(fusion, known)
     from .planner.explained import cost_and_suggestions
 
-    tensors = [_tensor(dict(t)) for t in facts["tensors"]]
+    meshes = [tv.get_device_mesh() for tv in fusion.tensors() if tv.has_device_mesh()]
+    forms = {str(mesh): mesh_text(mesh) for mesh in meshes}
+    tensors = [_tensor(dict(t), forms) for t in facts["tensors"]]
     lines = {t.name: t.origin for t in tensors if isinstance(t.origin, str)}
-    cost, found = cost_and_suggestions(fusion, known, lines, suggest)
+    cost, found, note = cost_and_suggestions(fusion, known, lines, suggest)
     communications = [_communication(dict(c)) for c in facts["communications"]]
-    return Explanation(tensors, communications, cost, found)
+    return Explanation(tensors, communications, cost, found, note)
 
 
-def _tensor(facts: dict[str, Any]) -> TensorExplanation:
+def _origin_facts(origin: str | tuple[str, str | None] | None) -> dict[str, str | None]:
+    if isinstance(origin, str) or origin is None:
+        return {"line": origin, "tensor": None, "factor": None}
+    return {"line": None, "tensor": origin[0], "factor": origin[1]}
+
+
+def _tensor(facts: dict[str, Any], forms: Mapping[str, str]) -> TensorExplanation:
     origin: str | tuple[str, str | None] | None
     if facts["declared"]:
         origin = facts["line"]
@@ -224,6 +245,7 @@ def _tensor(facts: dict[str, Any]) -> TensorExplanation:
         facts["origins"],
         facts["mesh"],
         facts.get("made_at"),
+        forms.get(facts["mesh"] or "", facts["mesh"]),
     )
 
 

@@ -27,7 +27,7 @@ from .exceptions import Error, PeerError
 from .limits import cut
 from .package_version import version
 from .program_text import parse
-from .repro_facts import DTYPES, SCALARS, check_facts
+from .repro_facts import DTYPES, SCALARS, SEEDS, check_facts
 from .simulation import flat_inputs
 
 FORMAT, VERSION = "meshfuse-repro", 1
@@ -171,6 +171,12 @@ def make_bundle(
         error: What was raised.
         place: Rank, number of ranks and backend of this process.
     """
+    low, high = SEEDS
+    if not isinstance(seed, int) or isinstance(seed, bool) or not low <= seed <= high:
+        raise Error(
+            f"save_repro: seed is not a whole number from {low} to {high}, as torch.manual_seed "
+            "takes them. Give one of these."
+        )
     bundle = Bundle(None, parts=parts, rank=place[0], size=place[1], backend=place[2])
     try:
         bundle.program = fusion.ir()
@@ -244,11 +250,21 @@ def _record(bundle: Bundle, number: int, value: Any, values: bool) -> Record:
             f"save_repro: input {number} is a {value.layout} tensor. Give tensors with strides."
         )
     if member is not None:
-        dense = value.detach().cpu().contiguous()
+        dense = _dense(value, number)
         bundle.blobs[member] = dense.reshape(-1).view(torch.uint8).numpy().tobytes()
     return TensorRecord(
         tuple(value.shape), tuple(value.stride()), dtype, str(value.device), _span(value), member
     )
+
+
+def _dense(value: torch.Tensor, number: int) -> torch.Tensor:
+    """Return the elements row-major, in memory as they are: views may conjugate or negate it."""
+    if value.is_quantized:
+        raise Error(
+            f"save_repro: input {number} is quantized ({value.dtype}), whose values are not kept. "
+            "Give x.dequantize(), or leave values=True out."
+        )
+    return value.detach().cpu().contiguous().resolve_conj().resolve_neg()
 
 
 def _span(value: torch.Tensor) -> tuple[int, int] | None:

@@ -41,7 +41,7 @@ def write_bundle_of_failure(
         rank: None: the rank of this process.
     """
     global _written
-    folder = os.environ.get(VARIABLE, "").strip()
+    folder = os.path.expanduser(os.environ.get(VARIABLE, "").strip())  # no shell may have done it
     if not folder or fusion is None or _written >= MOST or hasattr(error, "_meshfuse_bundle"):
         return None
     try:

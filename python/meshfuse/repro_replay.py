@@ -20,9 +20,11 @@ from .exceptions import Error
 from .limits import MAX_SIZE
 from .program_text import parse
 from .repro_bundle import Bundle, ErrorRecord, Record, ScalarRecord, TensorRecord, dtype_of
+from .repro_facts import SEEDS
 from .simulation import simulate
 from .tensor_sharding import constant, sharding_of, tensor_axes
 
+MOST_DEVICES = 1 << 16  # of a replay, which takes each of them in turn
 Layout = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # arguments of lay_out
 
 
@@ -125,7 +127,7 @@ def _set_options(fd: FusionDefinition, bundle: Bundle) -> None:
     fusion.strict = bool(bundle.options.get("strict"))
     reduce = bundle.options.get("reduce_dtype")
     if reduce is not None:
-        dtype = getattr(DataType, str(reduce), None)
+        dtype = DataType.__members__.get(str(reduce))
         if dtype is None:
             raise Error(f"replay: the bundle's reduce_dtype {reduce!r} is no type of meshfuse.")
         fusion.reduce_dtype = dtype
@@ -139,6 +141,11 @@ class _Replay:
         for tv in fd._defined().tensors():
             if tv.has_device_mesh():
                 self.devices = max(self.devices, 1 + max(tv.get_device_mesh().devices))
+        if self.devices > MOST_DEVICES:
+            raise Error(
+                f"replay: the program is on {self.devices} devices, and {MOST_DEVICES} are the "
+                "most that a replay simulates. Save a bundle of the program on a smaller mesh."
+            )
 
     def run(self) -> Replay:
         records = self.records()
@@ -330,13 +337,25 @@ def _make(record: Record, shape: tuple[int, ...], bundle: Bundle, number: int) -
     """Return an input of this shape, with the recorded elements if they were kept."""
     if isinstance(record, ScalarRecord):
         return record.number()
+    try:
+        return _tensor(record, shape, bundle, number)
+    except (RuntimeError, NotImplementedError) as reason:  # quantized types and bits, say
+        raise Error(
+            f"replay: input {number}, of torch.{record.dtype}, cannot be made: "
+            f"{str(reason).splitlines()[0]}. Save a bundle with an input of another type or size."
+        ) from reason
+
+
+def _tensor(
+    record: TensorRecord, shape: tuple[int, ...], bundle: Bundle, number: int
+) -> torch.Tensor:
     dtype = dtype_of(record)
     if record.values is not None and shape == record.shape:
         data = bytearray(bundle.blobs[record.values])
         flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0).byte()
         values = flat.view(dtype).reshape(shape)
     else:
-        values = _seeded(shape, dtype, bundle.seeds.get("inputs", 0) + number, record)
+        values = _seeded(shape, dtype, bundle.seeds.get("inputs", 0), number, record)
     if shape != record.shape:  # the parts are laid out like the recorded one
         return values
     made = torch.empty_strided(shape, record.strides, dtype=dtype)
@@ -349,9 +368,12 @@ def _make(record: Record, shape: tuple[int, ...], bundle: Bundle, number: int) -
 
 
 def _seeded(
-    shape: tuple[int, ...], dtype: torch.dtype, seed: int, record: TensorRecord
+    shape: tuple[int, ...], dtype: torch.dtype, first: int, number: int, record: TensorRecord
 ) -> torch.Tensor:
-    """Return values of a seed; integers are within those that were recorded."""
+    """Return values of the seed of an input; integers are within those that were recorded."""
+    seed = first + number
+    if seed > SEEDS[1]:  # behind the greatest one comes 0
+        seed -= SEEDS[1] + 1
     plain = dtype in (torch.bool, torch.uint64) or dtype.is_complex or dtype.is_floating_point
     if dtype.is_floating_point and dtype.itemsize == 1 and dtype not in _SMALL_FLOATS:
         generator = torch.Generator().manual_seed(seed)

@@ -76,7 +76,7 @@ def _events(path: str) -> list[dict[str, Any]]:
         events = json.loads(Path(path).read_text(encoding="utf-8"))["traceEvents"]
         if all(isinstance(event["pid"], int) for event in events):
             return list(events)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise Error(f"merge_traces: {path} is no trace. Give files that save_trace wrote.")
 

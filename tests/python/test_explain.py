@@ -242,6 +242,29 @@ def test_dict_is_json():
     assert data == explained.to_dict()
     assert data["communications"][0]["kind"] == "all-gather"
     assert data["bytes"] == explained.bytes
+    annotated = next(t for t in data["tensors"] if t["name"] == "T1")
+    assert annotated["origin"] == {
+        "line": explained.tensors[1].origin,
+        "tensor": None,
+        "factor": None,
+    }
+    assert {t["mesh"] for t in data["tensors"]} == {"mesh(x=8)"}
+
+
+def test_dict_has_origins_of_one_form():
+    """A line, or a tensor and a loop, for a tensor and for each of its mesh axes."""
+    data = mlp(EIGHT).explain().to_dict()["tensors"]
+    filled = next(t for t in data if t["name"] == "T5")
+    assert filled["origins"] == {"mesh_x": {"line": None, "tensor": "T1", "factor": "n"}}
+    assert filled["origin"] == filled["origins"]["mesh_x"]
+    mesh = DeviceMesh(torch.arange(4).reshape(2, 2), names=["dp", "tp"])
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4])
+        fd.add_output(fd.ops.relu(x))
+        place(mesh, x)
+    first = fd.explain().to_dict()["tensors"][0]
+    assert first["mesh"] == 'mesh(y=2 "dp", x=2 "tp")'
+    assert meshfuse.parse_ir(fd.ir()).explain().to_dict()["tensors"][0]["origin"] is not None
 
 
 def test_nothing_is_changed():

@@ -32,11 +32,32 @@ def run(code, **variables):
 
 
 def test_import_time():
-    """At most 0.3 s beyond torch's own import; the best of three, since machines are shared."""
+    """At most 0.3 s beyond torch's own import, by the processor's time: machines are shared.
+
+    The best of five, as neighbours slow down the processor, too.
+    """
     code = (
-        "import time, torch; t = time.perf_counter(); import meshfuse; print(time.perf_counter()-t)"
+        "import time, torch; t = time.process_time(); import meshfuse\n"
+        "print(time.process_time() - t)"
     )
-    assert min(float(run(code).stdout) for _ in range(3)) < 0.3
+    took = []
+    for _ in range(5):
+        took.append(float(run(code).stdout))
+        if took[-1] < 0.3:
+            break
+    assert min(took) < 0.3
+
+
+def test_import_of_nothing_else():
+    """Beside its own modules it imports only those that come with torch, and not what can wait."""
+    code = (
+        "import sys, torch; before = set(sys.modules); import meshfuse\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    found = run(code).stdout.split()
+    assert [name for name in found if name.partition(".")[0] != "meshfuse"] == []
+    late = {"cli", "pictures", "planner", "testing", "check", "repro_bundle", "nn", "autograd"}
+    assert late & {name.split(".")[1] for name in found if "." in name} == set()
 
 
 def test_import_starts_nothing():

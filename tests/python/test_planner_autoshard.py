@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 
 import meshfuse
 from meshfuse import DeviceMesh, FusionDefinition, autoshard, plan_costs
+from meshfuse.planner import candidates
 from meshfuse.planner.annotations import Annotation, annotate, possible_annotations
 
 FOUR = DeviceMesh(range(4))
@@ -108,7 +110,14 @@ def test_mlp_of_many_rows_divides_the_rows():
 
 
 @pytest.mark.parametrize(
-    ("length", "hidden", "mesh"), [(16, 64, FOUR), (16, 1024, FOUR), (64, 256, DeviceMesh([0, 1]))]
+    ("length", "hidden", "mesh"),
+    [
+        (16, 64, FOUR),
+        (16, 1024, FOUR),
+        (64, 256, DeviceMesh([0, 1])),
+        (16, 512, DeviceMesh([0, 1])),
+        (16, 512, DeviceMesh(range(8))),  # takes a change of two annotations
+    ],
 )
 def test_attention_divides_heads(length, hidden, mesh):
     fd = autoshard(attention(1, length, hidden), mesh)
@@ -118,6 +127,36 @@ def test_attention_divides_heads(length, hidden, mesh):
     assert divided == [{}, {"mesh_x": 0}, {"mesh_x": 0}, {"mesh_x": 0}, {"mesh_x": 1}]
     heads = [t for t in fd.explain().tensors if t.sharding == {"mesh_x": 1}]
     assert len(heads) >= 4  # q, k, v and the result of attention
+
+
+@pytest.mark.parametrize("mesh", [2, 4, 8, (2, 4)], ids=str)
+@pytest.mark.parametrize(
+    ("length", "hidden", "heads"), [(16, 512, 8), (128, 1024, 16), (32, 96, 4)]
+)
+def test_attention_is_not_slower_than_megatrons(mesh, length, hidden, heads):
+    """Heads divided over mesh_x, as by hand; within what the model is taken to know of times."""
+    fd = attention(1, length, hidden, heads)
+    shape = (mesh,) if isinstance(mesh, int) else mesh
+    on = DeviceMesh(torch.arange(math.prod(shape)).reshape(shape))
+    hand = attention(1, length, hidden, heads)
+    x, *weights = hand.fusion.inputs()
+    place(on, x, *weights)
+    for weight, axis in zip(weights, (0, 0, 0, 1), strict=True):
+        shard(weight, axis, shape[-1])
+    assert plan_costs(autoshard(fd, mesh)).time_us <= 1.01 * plan_costs(hand).time_us
+
+
+def test_equal_programs_are_read_once(monkeypatch):
+    """Different annotations often make the same program."""
+    read = []
+    original = candidates.ProgramReader.read
+    monkeypatch.setattr(
+        candidates.ProgramReader,
+        "read",
+        lambda self, text: read.append(text) or original(self, text),
+    )
+    autoshard(mlp(), (2, 2))
+    assert read and len(read) - len(set(read)) <= 4  # what is said of the result is read again
 
 
 def test_limit_that_the_quickest_keeps_changes_nothing():
@@ -246,10 +285,18 @@ def test_memory_limit_that_is_just_met():
         autoshard(mlp(), FOUR, memory_limit=least - 1)
 
 
-@pytest.mark.parametrize("limit", [0, -5])
+@pytest.mark.parametrize(
+    "limit",
+    [0, -5, 0.5, float("nan"), float("inf"), -float("inf"), "1e3", b"9", True, [1]],
+    ids=repr,
+)
 def test_senseless_memory_limit(limit):
-    with pytest.raises(meshfuse.Error, match=f"memory_limit is {limit}"):
+    with pytest.raises(meshfuse.Error) as caught:
         autoshard(mlp(), FOUR, memory_limit=limit)
+    assert str(caught.value) == (
+        f"autoshard: memory_limit is {limit!r}. Give a number of bytes above 0, or None for "
+        "no limit."
+    )
 
 
 def test_memory_limit_in_a_beam():

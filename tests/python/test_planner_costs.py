@@ -157,7 +157,9 @@ def test_another_mesh():
     assert one.bytes == 2 * 1 * (8 * 32 * 4) // 2
 
 
-@pytest.mark.parametrize("mesh", [[DeviceMesh(range(2))], [(2, 2)], "2x2", 2.0, True], ids=repr)
+@pytest.mark.parametrize(
+    "mesh", [[DeviceMesh(range(2))], [(2, 2)], "2x2", 2.0, True, b"2", bytearray(b"2")], ids=repr
+)
 def test_what_is_no_mesh(mesh):
     for call in (plan_costs, meshfuse.autoshard, FusionDefinition.check):
         with pytest.raises(TypeError) as caught:
@@ -166,6 +168,16 @@ def test_what_is_no_mesh(mesh):
             f"{call.__name__}: mesh is {mesh!r}, which is neither a mesh nor the shape of one. "
             "Give 1 to 3 sizes of at least 1, or a DeviceMesh. For several meshes, call it for "
             "each."
+        )
+
+
+@pytest.mark.parametrize("fd", [None, "fd", mlp().fusion], ids=["None", "text", "fusion"])
+def test_what_is_no_definition(fd):
+    for call in (plan_costs, meshfuse.autoshard):
+        with pytest.raises(TypeError) as caught:
+            call(fd, 2)
+        assert str(caught.value) == (
+            f"{call.__name__}: fd must be a FusionDefinition, but it is a {type(fd).__name__}."
         )
 
 
@@ -254,7 +266,14 @@ def test_wrong_sizes(sizes, message):
     [
         (3, r"axis 0 of T1, of which 16 elements are to be split, cannot be divided by 3"),
         (0, "0 is not the shape of a mesh"),
+        (2**31, "mesh is 2147483648, and a mesh has at most 1048576 devices. Give sizes whose pro"),
+        ((2**11, 2**10), r"mesh is \(2048, 1024\), and a mesh has at most 1048576 devices"),
+        (10**30, "mesh is a size of 100 bits, and a mesh has at most 1048576 devices"),
+        (10**9999, r"mesh is a size of \d+ bits, and a mesh has at most 1048576 devices"),
+        (-(10**9999), r"a size of \d+ bits is not the shape of a mesh"),
+        (range(10**30), "range.* is not the shape of a mesh"),
     ],
+    ids=lambda value: str(value)[:30] if abs(getattr(value, "real", 0)) < 1e9 else "huge",
 )
 def test_wrong_meshes(mesh, message):
     """A message begins with the function that was called."""
@@ -320,29 +339,112 @@ def test_links_in_the_cache_folder(tmp_path, monkeypatch):
     assert plan_costs(mlp()).time_us > before.time_us
 
 
+def figures(**device):
+    """What to_dict() returns, with other figures of the device."""
+    facts = Links.preset("nvlink+infiniband").to_dict()
+    return facts | {"device": facts["device"] | device}
+
+
+def with_rate(**rate):
+    return {"inner": GOOD | {"rate": GOOD["rate"] | rate}}
+
+
+NAN, INF = float("nan"), float("inf")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"inner": None}, "Give what to_dict"),
-        ({"device": {}}, "Give what to_dict"),
+        ({"inner": None}, "inner is None, not an object"),
+        ({"inner": {}}, "inner.name is missing"),
+        ({"device": {}}, "device.name is missing"),
+        ({"device": []}, r"device is \[\], not an object"),
+        ({"outer": 5}, "outer is 5, not an object"),
+        (with_rate(gb_per_s=0), "inner.rate.gb_per_s is 0, not a number above 0"),
+        (with_rate(gb_per_s="450"), "inner.rate.gb_per_s is '450', not a number above 0"),
+        (with_rate(gb_per_s=NAN), "inner.rate.gb_per_s is nan, not a number above 0"),
+        (with_rate(gb_per_s=INF), "inner.rate.gb_per_s is inf, not a number above 0"),
+        (with_rate(gb_per_s=True), "inner.rate.gb_per_s is True, not a number above 0"),
         (
-            {"inner": {"name": "x", "rate": {"alpha_us": 1, "gb_per_s": 0}}},
-            "Give a rate above 0 and no negative time",
+            with_rate(gb_per_s=-(10**9999)),
+            r"gb_per_s is a number of \d+ bits, not a number above 0",
         ),
+        (with_rate(alpha_us=-1), "inner.rate.alpha_us is -1, not a number of at least 0"),
+        (with_rate(alpha_us=None), "inner.rate.alpha_us is None, not a number of at least 0"),
         (
             {"inner": GOOD | {"kinds": {"shout": GOOD["rate"]}}},
-            "Links: 'shout' is no kind of communication",
+            "a name in inner.kinds is 'shout', not one of all-reduce",
         ),
+        ({"inner": GOOD | {"kinds": {"gather": 3}}}, "inner.kinds.gather is 3, not an object"),
+        ({"devices_per_host": 0}, "devices_per_host is 0, not a whole number from 1 to 1048576"),
+        ({"devices_per_host": "8"}, "devices_per_host is '8', not a whole number"),
+        ({"measured": 1}, "measured is 1, not true or false"),
+        (figures(step_us="4"), "device.step_us is '4', not a number of at least 0"),
+        (figures(half_size=-1.0), "device.half_size is -1.0, not a number of at least 0"),
+        (figures(gflops={"f32": NAN}), "device.gflops.f32 is nan, not a number above 0"),
+        (figures(memory_gb_per_s=0), "device.memory_gb_per_s is 0, not a number above 0"),
+        (figures(name=7), "device.name is 7, not text"),
     ],
 )
-def test_wrong_links(change, message):
-    with pytest.raises(meshfuse.Error, match=message):
-        Links.from_dict(Links.preset("sockets").to_dict() | change)
+def test_wrong_links(change, message, tmp_path, monkeypatch):
+    """In a dict, and in a file, which is named."""
+    facts = Links.preset("sockets").to_dict() | change
+    cure = r"\. Give what to_dict\(\) of Links returned, or measure again"
+    with pytest.raises(meshfuse.Error, match=f"^Links: in the figures, .*{message}.*{cure}"):
+        Links.from_dict(facts)
+    if "bits" in message:  # JSON has no such numbers
+        return
+    path = tmp_path / "links.json"
+    path.write_text(json.dumps(facts))
+    monkeypatch.setenv("MESHFUSE_LINKS", str(path))
+    with pytest.raises(meshfuse.Error, match=f"{message}.*The file is .*links.json"):
+        plan_costs(mlp())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", r"all of it is \[1\], not an object"),
+        ("[" * 100000, "Links: cannot read .*: maximum recursion depth"),
+        ("{", "Links: cannot read .*: Expecting"),
+        ("{}", "inner is missing"),
+    ],
+    ids=["list", "deep", "cut", "empty"],
+)
+def test_files_that_are_no_links(text, message, tmp_path, monkeypatch):
+    """Also explain says why it has no time; where suggestions need it, that is an error."""
+    path = tmp_path / "links.json"
+    path.write_text(text)
+    monkeypatch.setenv("MESHFUSE_LINKS", str(path))
+    for call in (plan_costs, lambda fd: fd.explain(suggest=True)):
+        with pytest.raises(meshfuse.Error, match=message):
+            call(mlp())
+    explained = mlp().explain()
+    assert explained.cost is None
+    assert f"not modelled: {explained.note}\n" in str(explained)
+    assert explained.to_dict()["note"] == explained.note and "links.json" in explained.note
+
+
+def test_links_that_are_made_wrong(tmp_path):
+    links = Links(Link("l", Rate(1.0, float("nan"))), Links.preset("nvlink").device)
+    for call in (lambda: plan_costs(mlp(), links=links), lambda: links.save(tmp_path / "l")):
+        with pytest.raises(meshfuse.Error, match=r"inner\.rate\.gb_per_s is nan"):
+            call()
+    assert not (tmp_path / "l").exists()
+
+
+def test_links_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MESHFUSE_LINKS", "~/links.json")
+    assert Links.preset("sockets").save() == tmp_path / "links.json"
+    assert plan_costs(mlp()) == plan_costs(mlp(), links="sockets")
 
 
 def test_unknown_preset():
     with pytest.raises(meshfuse.Error, match=r"no figures are known for 'pigeons'\. Use one of"):
         plan_costs(mlp(), links="pigeons")
+    with pytest.raises(meshfuse.Error, match=r"no figures are known for \[5\]\. Use one of"):
+        plan_costs(mlp(), links=[5])
 
 
 def test_text_of_links():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
@@ -66,6 +67,30 @@ def test_figures_of_a_busy_machine_are_doubted():
     )
 
 
+def test_figures_that_cannot_be_right_are_not_saved(tmp_path):
+    """Those that were measured; what the user writes down is the user's."""
+    path = tmp_path / "links.json"
+    good = measure._fitted(times_of(Rate(7.0, 3.0)))
+    assert Links.load(good.save(path)) == good and good.measured
+    path.unlink()
+    no_slope = measure._fitted(times_of(Rate(7.0, 1e9)))  # the fit ends at 1e6 GB/s
+    instant = times_of(Rate(7.0, 3.0))
+    instant["operations"] |= {"flops f32": [(2e8, 2.0)]}
+    fast_cache = times_of(Rate(7.0, 3.0))
+    fast_cache["operations"]["traffic"][1] = (786432, 2.0)
+    for links, doubt in (
+        (measure._fitted(times_of(Rate(4520.0, 3.0))), "to begin the message .* than 1000 us"),
+        (no_slope, "the message of mpi ranks sends 1000000 GB/s, more than 100000"),
+        (measure._fitted(instant), r"rank computes \d+ GFLOP/s of f32, more than 10000000"),
+        (measure._fitted(fast_cache), r"cache_gb_per_s of rank is \d+, more than 100000"),
+    ):
+        with pytest.raises(meshfuse.Error, match=f"^Links: not saved, as {doubt}. Other programs"):
+            links.save(path)
+        assert not path.exists()
+        assert dataclasses.replace(links, measured=False).save(path) == path
+        path.unlink()
+
+
 @pytest.mark.parametrize("ranks", [3, 8])
 def test_fit_of_other_teams(ranks):
     """Predictions at the measured sizes are near, whichever algorithm is the quickest there."""
@@ -84,7 +109,11 @@ def test_one_rank_measures_nothing():
 def test_real_ranks(tmp_path):
     """A process of its own starts them; the figures are numbers that the model can use."""
     path = tmp_path / "links.json"
-    script = f"import meshfuse; meshfuse.measure_links().save({str(path)!r})"
+    script = (  # not by save(): on a busy machine it refuses
+        "import json, meshfuse, pathlib\n"
+        f"text = json.dumps(meshfuse.measure_links().to_dict())\npathlib.Path({str(path)!r})"
+        ".write_text(text)"
+    )
     env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PMI_"))}
     subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=300)
     links = Links.load(path)

@@ -14,6 +14,7 @@ from meshfuse import DeviceMesh, FusionDefinition, plan_costs
 
 FOUR = DeviceMesh(range(4))
 GRID = DeviceMesh(torch.arange(8).reshape(2, 4))
+NAMED = DeviceMesh(torch.arange(8).reshape(2, 4), names=["dp", "tp"])
 
 
 @pytest.fixture(autouse=True)
@@ -151,16 +152,92 @@ def test_program_of_views_that_takes_no_time():
     assert "0.0 us modelled instead of 0.0 (0 % less)" in str(found)
 
 
-def test_on_several_meshes():
+FIRST, SECOND = DeviceMesh([0, 1]), DeviceMesh([2, 3])
+STAGES = {"T0": FIRST, "T1": FIRST, "T2": SECOND, "T3": FIRST, "T4": SECOND, "T5": SECOND}
+
+
+def stages(annotated):
+    """relu(x w1) on one mesh, times w2 on another; {tensor: axis}, None where it is whole."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor([4, 8])
-        y = fd.ops.relu(x)
+        x, w1, w2 = (fd.define_tensor(s) for s in ([8, 512], [512, 1024], [1024, 512]))
+        y = fd.ops.matmul(fd.ops.relu(fd.ops.matmul(x, w1)), w2)
         fd.add_output(y)
-        x.set_device_mesh(DeviceMesh([0, 1]))
-        y.set_device_mesh(DeviceMesh([2, 3]))
-    explained = fd.explain(suggest=True)
-    assert explained.suggestions == []
-    assert "the tensors are on 2 meshes, and only programs on one are searched" in str(explained)
+        for tv in fd.fusion.tensors():
+            if tv.name in annotated:
+                place(STAGES[tv.name], tv)
+                if annotated[tv.name] is not None:
+                    shard(tv, annotated[tv.name], 2)
+    return fd
+
+
+@pytest.mark.parametrize(
+    "annotated",
+    [
+        {"T0": None, "T2": None, "T4": None},
+        {"T0": None, "T1": 1, "T2": 1, "T5": None},
+        {"T0": 1, "T4": 0, "T5": None},
+    ],
+    ids=str,
+)
+def test_on_several_meshes(annotated):
+    """Every annotation of one tensor, on the mesh that it is on, written by hand."""
+    found = stages(annotated).explain(suggest=True).suggestions
+    now = plan_costs(stages(annotated))
+    costs = [now]
+    for name in STAGES:
+        rest = {tensor: axis for tensor, axis in annotated.items() if tensor != name}
+        for changed in (rest, *(rest | {name: axis} for axis in (None, 0, 1))):
+            try:
+                costs.append(plan_costs(stages(changed)))
+            except meshfuse.Error:
+                continue
+    best = min(costs, key=lambda c: (round(c.time_us, 4), c.peak_memory))
+    told = (found[0].cost if found else now).time_us, (found[0].cost if found else now).peak_memory
+    assert told == (pytest.approx(best.time_us, abs=1e-4), best.peak_memory)
+    assert found and found[0].cost.time_us < now.time_us
+
+
+def test_the_same_program_is_listed_once():
+    """The result of a product and that of relu after it: either divides both."""
+    found = mlp(WHOLE).explain(suggest=True).suggestions
+    changed = []
+    for suggestion in found:
+        rest = {n: a for n, a in WHOLE.items() if n != suggestion.tensor}
+        changed.append(mlp(rest, suggestion.text).compiled_ir())
+    assert len(set(changed)) == len(found)
+    (same,) = (s for s in found if s.tensor == "T3")
+    assert same.equal == ["add T4"] and str(same).endswith("\n  the same program: add T4")
+
+
+@pytest.mark.parametrize("mesh", [FOUR, GRID, NAMED], ids=["one", "grid", "named"])
+def test_written_as_the_script_does(mesh):
+    """By set_sharding, which costs what was promised, too."""
+
+    def program(extra=""):
+        with FusionDefinition() as fd:
+            shapes = ([8, 1024], [1024, 2048], [2048, 1024])
+            x, w1, w2 = (fd.define_tensor(s) for s in shapes)
+            y = fd.ops.matmul(fd.ops.relu(fd.ops.matmul(x, w1)), w2)
+            fd.add_output(y)
+            last = "tp" if mesh is NAMED else "x"
+            for tv, spec in ((x, "None, None"), (w1, f"None, {last}"), (y, "None, None")):
+                tv.set_sharding(
+                    meshfuse.from_partition_spec(spec, mesh=mesh),
+                )
+            tensors = {tv.name: tv for tv in fd.fusion.tensors()}
+            exec(extra, {"torch": torch, "meshfuse": meshfuse, **tensors})
+        return fd
+
+    found = [s for s in program().explain(suggest=True).suggestions if s.change == "add"]
+    assert found
+    for suggestion in found:
+        assert suggestion.text.startswith(f"{suggestion.tensor}.set_sharding(meshfuse.from_parti")
+        assert plan_costs(program(suggestion.text)) == suggestion.cost
+    if mesh is FOUR:
+        assert found[0].text == (
+            "T2.set_sharding(meshfuse.from_partition_spec('x, None', "
+            "mesh=meshfuse.DeviceMesh(range(4))))"
+        )
 
 
 def test_nothing_better():

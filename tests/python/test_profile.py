@@ -264,6 +264,10 @@ def test_traces_that_cannot_be_merged(tmp_path):
     text.write_text("[]")
     with pytest.raises(meshfuse.Error, match=r"two\.json and .*one\.json are both of rank 1"):
         meshfuse.merge_traces([one, two], tmp_path / "merged.json")
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100000)
+    with pytest.raises(meshfuse.Error, match=r"deep\.json is no trace"):
+        meshfuse.merge_traces([deep], tmp_path / "merged.json")
     with pytest.raises(meshfuse.Error, match=r"text\.json is no trace"):
         meshfuse.merge_traces([text], tmp_path / "merged.json")
     assert not (tmp_path / "merged.json").exists()

@@ -365,6 +365,15 @@ def test_failure_to_write_masks_nothing(tmp_path, monkeypatch, caplog):
     assert "MESHFUSE_REPRO_DIR: no repro bundle could be written: " in caplog.text
 
 
+def test_folder_in_the_home_folder(folder, tmp_path, monkeypatch):
+    """As a shell would expand it, which leaves ~ in a quoted word."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MESHFUSE_REPRO_DIR", "~/made/when needed")
+    with pytest.raises(meshfuse.Error):
+        row_parallel().execute([torch.ones(2)])
+    assert load_bundle(only_bundle(folder)).error.type == "Error"
+
+
 def test_program_that_cannot_be_printed(folder, monkeypatch, path):
     class Broken:
         strict = uneven = False
@@ -594,6 +603,72 @@ def test_program_that_is_damaged(path):
     assert load_bundle(path).meshes == []
     assert "x: f32[i0{4} mesh(" in ok("replay", path, "--show")
     assert failed("replay", path)[1].startswith("replay: the bundle's program cannot be read: par")
+
+
+@pytest.mark.parametrize("name", ["__class__", "mro", "name", "colour"])
+def test_reduce_dtype_that_is_none(path, name):
+    options = {"strict": False, "uneven": False, "reduce_dtype": name}
+    packed(path, edited(path, options=options))
+    message = f"the bundle's reduce_dtype '{name}' is no type of meshfuse"
+    with pytest.raises(meshfuse.Error, match=message):
+        replayed(path)
+
+
+@pytest.mark.parametrize("seed", [-(1 << 63), -1, 1 << 63, (1 << 64) - 1])
+def test_seeds_at_the_ends(path, seed):
+    """The second input has the seed behind it."""
+    facts = {"seeds": {"torch": seed, "inputs": seed}}
+    row_parallel().save_repro(path, [torch.ones(2, 2), torch.ones(2, 6)], seed=seed)
+    assert replayed(path).kind == "equal"
+    packed(path, edited(path, **facts))
+    assert replayed(path).kind == "equal"
+
+
+@pytest.mark.parametrize("seed", [1 << 64, -(1 << 63) - 1, 1.0, True, None])
+def test_seeds_beyond_the_ends(path, seed):
+    with pytest.raises(meshfuse.Error, match="save_repro: seed is not a whole number from -9223"):
+        row_parallel().save_repro(path, seed=seed)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("dtype", ["quint8", "quint4x2", "bits8", "uint4"])
+def test_types_of_which_torch_makes_no_values(path, dtype):
+    packed(path, edited(path, inputs=[{**INPUT, "dtype": dtype}, INPUT]))
+    with pytest.raises(
+        meshfuse.Error, match=rf"replay: input 0, of torch\.{dtype}, cannot be made: "
+    ):
+        replayed(path)
+
+
+def test_mesh_of_too_many_devices(path):
+    program = (
+        "T0: f32[i0{1048576}] { i1{1048576}@x, i2{1} = split i0 outer 1048576 } mesh(x=1048576)\n"
+        "T1 = relu(T0): f32[i0{1048576}]\nreturn T1\n"
+    )
+    packed(path, edited(path, inputs=None) | {"program.mf": program.encode()})
+    with pytest.raises(meshfuse.Error, match="on 1048576 devices, and 65536 are the most that a"):
+        replayed(path)
+
+
+@pytest.mark.parametrize("kind", ["conj", "neg", "transposed"])
+def test_views_that_conjugate_or_negate(path, kind):
+    """Their memory holds other elements than they have."""
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    value = {"conj": x.conj(), "neg": x.conj().imag, "transposed": x.mH}[kind]
+    assert value.is_conj() or value.is_neg()
+    dtype = DataType.ComplexFloat if value.is_complex() else DataType.Float
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor(list(value.shape), dtype=dtype)))
+    fd.save_repro(path, [value], values=True)
+    kept = torch.frombuffer(bytearray(load_bundle(path).blobs["inputs/0.bin"]), dtype=value.dtype)
+    assert torch.equal(kept.reshape(value.shape), value.resolve_conj().resolve_neg())
+    assert replayed(path).kind == "equal"
+
+
+def test_values_of_quantized_inputs(path):
+    quantized = torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8)
+    with pytest.raises(meshfuse.Error, match=r"input 0 is quantized \(torch.qint8\), whose values"):
+        row_parallel().save_repro(path, [quantized, torch.ones(2, 6)], values=True)
 
 
 @pytest.mark.parametrize("given", [None, [{**INPUT, "shape": [1 << 59], "dtype": "float32"}]])

@@ -9,10 +9,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .._C import DeviceMesh, ParallelType, TensorView
-from ..axis_layout import axis_sizes, mesh_axes
+from ..axis_layout import REST, Layout, axis_sizes, mesh_axes
+from ..sharding import make_sharding
 from ..tensor_sharding import tensor_axes
 
-__all__ = ["Annotation", "annotate", "is_annotated", "possible_annotations", "python_text"]
+__all__ = [
+    "Annotation",
+    "annotate",
+    "is_annotated",
+    "possible_annotations",
+    "python_text",
+    "sharding_text",
+]
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,20 @@ def python_text(tv: TensorView, mesh: DeviceMesh, annotation: Annotation) -> str
         lines.append(f"{tv.name}.outer_split({place}, {count})")
         lines.append(f"{tv.name}.axis({place}).parallelize(meshfuse.ParallelType.{mesh_axis.name})")
     return "\n".join(lines)
+
+
+def sharding_text(tv: TensorView, mesh: DeviceMesh, annotation: Annotation) -> str:
+    """Return the same as a line of ``set_sharding``."""
+    outer_first = list(zip(mesh_axes(mesh), annotation.axes, strict=True))
+    layouts: dict[int, Layout] = {
+        k: (*(mesh_axis for mesh_axis, axis in outer_first if axis == k), REST)
+        for k in annotation.axes
+        if k is not None
+    }
+    sharding = make_sharding(mesh, layouts, ndim=len(tensor_axes(tv)))
+    spec = sharding.to_partition_spec()
+    made = f"meshfuse.from_partition_spec({spec!r}, mesh={mesh_text(mesh)})"
+    return f"{tv.name}.set_sharding({made})"
 
 
 def mesh_text(mesh: DeviceMesh) -> str:

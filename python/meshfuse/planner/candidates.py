@@ -58,6 +58,7 @@ class Evaluator:
         self.evaluations = 0
         self._reader = ProgramReader(sizes)
         self._scores: dict[Key, tuple[Score, bytes] | None] = {}
+        self._costs: dict[bytes, tuple[float, int, int]] = {}  # of compiled programs
 
     def score(self, assignment: Assignment) -> Score | None:
         """Return the cost of the program with these annotations; None if it is refused."""
@@ -83,13 +84,19 @@ class Evaluator:
             text = compiled_text(apply(self.base, self.mesh, assignment))
         except (Error, InternalError, UnsupportedError):
             return None
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        if digest not in self._costs:  # different annotations often make the same program
+            self._costs[digest] = self._cost(text)
+        splits = sum(1 + annotation.count for annotation in assignment.values())
+        return Score(*self._costs[digest], splits), digest
+
+    def _cost(self, text: str) -> tuple[float, int, int]:
+        """Return time, peak memory and number of communications of a compiled program."""
         program = self._reader.read(text)
         sent = sum(bool(step.transfer and step.transfer.bytes) for step in program.steps)
         time = sum(step_us(step, self.links) for step in program.steps)
-        splits = sum(1 + annotation.count for annotation in assignment.values())
-        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         # Rounded: sums of the same numbers in another order are equal.
-        return Score(round(time, 4), peak_bytes(program), sent, splits), digest
+        return round(time, 4), peak_bytes(program), sent
 
 
 def apply(fusion: Fusion, mesh: DeviceMesh, assignment: Assignment) -> Fusion:

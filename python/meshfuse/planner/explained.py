@@ -19,23 +19,29 @@ __all__ = ["cost_and_suggestions"]
 
 def cost_and_suggestions(
     fusion: Fusion, known: list[KnownSize], lines: Mapping[str, str], suggest: bool
-) -> tuple[PlanCost | None, list[Suggestion] | None]:
-    """Return the cost of a program, and what would lower it if that is asked for.
+) -> tuple[PlanCost | None, list[Suggestion] | None, str | None]:
+    """Return the cost of a program, what would lower it if that is asked for, and a note.
 
-    The cost is None where it cannot be known; suggestions that are asked for raise instead.
+    The cost is None where it cannot be known; suggestions that are asked for raise instead. The
+    note says why the figures of links cannot be used.
     """
     try:
         links = current_links()
+    except Error as error:
+        if suggest:
+            raise
+        return None, None, str(error)
+    try:
         with busy("explaining: cost"):
             sizes = known_sizes(fusion, parse(fusion.ir()), known)
             cost = cost_of(ProgramReader(sizes).read(compiled_text(_not_strict(fusion))), links)
     except Error:
         if suggest:
             raise
-        return None, None
+        return None, None, None
     if not suggest:
-        return cost, None
-    return cost, suggestions(_not_strict(fusion), sizes, links, lines)
+        return cost, None, None
+    return cost, suggestions(_not_strict(fusion), sizes, links, lines), None
 
 
 def _not_strict(fusion: Fusion) -> Fusion:

@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from .._C import Error
+from ..json_facts import flag, map_of, number, object_of, one_of, or_null, text, whole
+from ..limits import MAX_DEVICES
 from .collectives import KINDS, algorithms
 
 __all__ = ["PRESETS", "Device", "Link", "Links", "Rate", "current_links", "saved_path"]
 
 _LONGEST_START_US = 1000
+#: No link, memory or device is as quick: beyond it is what the fit makes of times that do not grow.
+_MOST_GB_PER_S, _MOST_GFLOPS = 1e5, 1e7
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,8 @@ class Links:
         device: The devices.
         outer: Link between devices of different hosts.
         devices_per_host: How many consecutive numbers of devices one host has; None: all.
+        measured: Whether ``measure_links`` found the figures: those are not saved where they cannot
+            be right.
 
     Example:
         >>> from meshfuse.planner import Links
@@ -126,6 +132,7 @@ class Links:
     device: Device
     outer: Link | None = None
     devices_per_host: int | None = None
+    measured: bool = False
 
     def _all_links(self) -> list[Link]:
         """Return the inner link, and the outer one if there is one."""
@@ -134,7 +141,8 @@ class Links:
     def doubt(self) -> str:
         """Return why measured figures cannot be the links' own, or "" where they can be.
 
-        Ranks that share a busy machine wait for their turn, which takes milliseconds.
+        Ranks that share a busy machine wait for their turn, which takes milliseconds and does not
+        grow with the bytes.
         """
         for link in self._all_links():
             for kind, rate in link._rates().items():
@@ -143,6 +151,24 @@ class Links:
                         f"to begin the {kind} of {link.name} takes {rate.alpha_us:.0f} us, more "
                         f"than {_LONGEST_START_US} us"
                     )
+                if rate.gb_per_s > _MOST_GB_PER_S:
+                    return (
+                        f"the {kind} of {link.name} sends {rate.gb_per_s:.0f} GB/s, more than "
+                        f"{_MOST_GB_PER_S:.0f}"
+                    )
+        device = self.device
+        for kind in ("memory_gb_per_s", "cache_gb_per_s"):
+            if getattr(device, kind) > _MOST_GB_PER_S:
+                return (
+                    f"{kind} of {device.name} is {getattr(device, kind):.0f}, more than "
+                    f"{_MOST_GB_PER_S:.0f}"
+                )
+        for dtype, gflops in device.gflops.items():
+            if gflops > _MOST_GFLOPS:
+                return (
+                    f"{device.name} computes {gflops:.0f} GFLOP/s of {dtype}, more than "
+                    f"{_MOST_GFLOPS:.0f}"
+                )
         return ""
 
     def link_of(self, team: list[int]) -> Link:
@@ -159,8 +185,8 @@ class Links:
         Raises:
             meshfuse.Error: there are none of that name.
         """
-        if name not in PRESETS:
-            raise Error(f"Links: no figures are known for '{name}'. Use one of {list(PRESETS)}.")
+        if not isinstance(name, str) or name not in PRESETS:
+            raise Error(f"Links: no figures are known for {name!r}. Use one of {list(PRESETS)}.")
         return PRESETS[name]
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,20 +198,17 @@ class Links:
         """Return the figures that ``to_dict`` gave.
 
         Raises:
-            meshfuse.Error: something is missing, or is no positive number.
+            meshfuse.Error: something is missing, or is no number that it can be.
         """
-        try:
-            outer = facts.get("outer")
-            found = Links(
-                _link(facts["inner"]),
-                Device(**facts["device"]),
-                None if outer is None else _link(outer),
-                facts.get("devices_per_host"),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise Error(f"Links: {error} in the figures. Give what to_dict() returned.") from error
-        _check(found)
-        return found
+        _check(facts)
+        outer = facts.get("outer")
+        return Links(
+            _link(facts["inner"]),
+            Device(**{name: value for name, value in facts["device"].items() if name in _DEVICE}),
+            None if outer is None else _link(outer),
+            facts.get("devices_per_host"),
+            facts.get("measured") is True,
+        )
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write the figures to a file, which later estimates use; return its path.
@@ -193,7 +216,18 @@ class Links:
         Args:
             path: The file; None for that of ``MESHFUSE_LINKS``, or ``links.json`` in the user's
                 cache folder for meshfuse.
+
+        Raises:
+            meshfuse.Error: figures are no numbers that they can be; or they were measured, and
+                ``doubt`` says why they cannot be right.
         """
+        _check(self.to_dict())
+        doubt = self.doubt() if self.measured else ""
+        if doubt:
+            raise Error(
+                f"Links: not saved, as {doubt}. Other programs keep the ranks waiting: measure "
+                "again when the machine is idle."
+            )
         file = saved_path() if path is None else Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_name(f"{file.name}.{os.getpid()}")
@@ -209,14 +243,16 @@ class Links:
             meshfuse.Error: it cannot be read, or is not one that ``save`` wrote.
         """
         try:
-            return Links.from_dict(json.loads(Path(path).read_text()))
-        except (OSError, ValueError) as error:
-            if isinstance(error, Error):
-                raise Error(f"{error} The file is {path}.") from error
+            facts = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
             raise Error(
                 f"Links: cannot read {path}: {error}. Write it by measure_links().save(), or unset "
                 "MESHFUSE_LINKS."
             ) from error
+        try:
+            return Links.from_dict(facts)
+        except Error as error:
+            raise Error(f"{error} The file is {path}.") from error
 
     def __str__(self) -> str:
         """Return a table."""
@@ -238,33 +274,56 @@ class Links:
 
 
 def _link(facts: Mapping[str, Any]) -> Link:
-    kinds = {kind: Rate(**rate) for kind, rate in facts.get("kinds", {}).items()}
-    return Link(facts["name"], Rate(**facts["rate"]), kinds, facts.get("source", ""))
+    kinds = {kind: _rate(rate) for kind, rate in facts.get("kinds", {}).items()}
+    return Link(facts["name"], _rate(facts["rate"]), kinds, facts.get("source", ""))
 
 
-def _check(links: Links) -> None:
-    for link in links._all_links():
-        for kind, rate in link._rates().items():
-            if kind not in (*KINDS, "message"):
-                raise Error(f"Links: '{kind}' is no kind of communication. Use {list(KINDS)}.")
-            if rate.alpha_us < 0 or not rate.gb_per_s > 0:
-                raise Error(f"Links: {kind} has {rate}. Give a rate above 0 and no negative time.")
-    device = links.device
-    figures = {
-        **device.gflops,
-        "memory_gb_per_s": device.memory_gb_per_s,
-        "cache_gb_per_s": device.cache_gb_per_s,
-    }
-    for name, value in figures.items():
-        if not value > 0:
-            raise Error(f"Links: {name} of {device.name} is {value}. Give a number above 0.")
+def _rate(facts: Mapping[str, Any]) -> Rate:
+    return Rate(facts["alpha_us"], facts["gb_per_s"])
+
+
+_TIME, _SPEED = number(zero=True), number(zero=False)
+_RATE = object_of(alpha_us=_TIME, gb_per_s=_SPEED)
+_LINK = object_of(
+    {"kinds": map_of(_RATE, names=one_of(*KINDS)), "source": text}, name=text, rate=_RATE
+)
+_DEVICE = {
+    "name": text,
+    "gflops": map_of(_SPEED),
+    "memory_gb_per_s": _SPEED,
+    "step_us": _TIME,
+    "function_ns": _TIME,
+    "cache_bytes": _TIME,
+    "cache_gb_per_s": _SPEED,
+    "half_size": _TIME,
+    "source": text,
+}
+_GIVEN = ("cache_bytes", "cache_gb_per_s", "half_size", "source")  # those that have a default
+_FIGURES = object_of(
+    {"outer": or_null(_LINK), "devices_per_host": or_null(whole(1, MAX_DEVICES)), "measured": flag},
+    inner=_LINK,
+    device=object_of(
+        {name: check for name, check in _DEVICE.items() if name in _GIVEN},
+        **{name: check for name, check in _DEVICE.items() if name not in _GIVEN},
+    ),
+)
+
+
+def _check(facts: Any) -> None:
+    try:
+        _FIGURES(facts, "")
+    except ValueError as error:
+        raise Error(
+            f"Links: in the figures, {error}. Give what to_dict() of Links returned, or measure "
+            "again: measure_links().save()."
+        ) from None
 
 
 def saved_path() -> Path:
     """Return the file of the figures: ``MESHFUSE_LINKS``, or one in the user's cache folder."""
     given = os.environ.get("MESHFUSE_LINKS")
     if given:
-        return Path(given)
+        return Path(os.path.expanduser(given))
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "meshfuse" / "links.json"
 
@@ -272,6 +331,7 @@ def saved_path() -> Path:
 def current_links(links: Links | str | None = None) -> Links:
     """Return the figures to use: those given (or their name), the saved ones, or published ones."""
     if isinstance(links, Links):
+        _check(links.to_dict())
         return links
     if links is not None:
         return Links.preset(links)

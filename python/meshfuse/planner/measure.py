@@ -25,7 +25,8 @@ def measure_links(ranks: int = 2) -> Links:
 
     Under a launcher the ranks of the job measure, and all of them must call it. In a process of its
     own it starts ranks on this machine: by mpirun, or over torch.distributed where there is none.
-    Takes about ten seconds. ``.save()`` writes the figures where later estimates find them.
+    Takes about ten seconds. ``.save()`` writes the figures where later estimates find them, but not
+    those of a machine so busy that they cannot be right.
 
     Args:
         ranks: How many to start.
@@ -101,7 +102,7 @@ def _fitted(times: dict[str, Any]) -> Links:
     source = f"measured with {ranks} ranks, backend {times['backend']}"
     message = kinds["all-gather"]
     link = Link(f"{times['backend']} ranks", message, kinds, source)
-    return Links(link, _device(times["operations"], int(times["narrow"]), source))
+    return Links(link, _device(times["operations"], int(times["narrow"]), source), measured=True)
 
 
 def _rate(kind: str, ranks: int, points: Sequence[Sequence[float]]) -> Rate:

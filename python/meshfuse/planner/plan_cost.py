@@ -128,7 +128,7 @@ def plan_costs(
     Raises:
         meshfuse.Error: the passes refuse the program, its splits cannot be carried over, or a size
             is open and not given.
-        TypeError: ``mesh`` is neither a mesh nor the shape of one.
+        TypeError: ``fd`` is no definition, or ``mesh`` is neither a mesh nor the shape of one.
 
     Example:
         >>> import meshfuse
@@ -145,14 +145,29 @@ def plan_costs(
         >>> plan_costs(fd, mesh=8).bytes
         224
     """
+    fusion = fusion_of(fd, "plan_costs")
     given = [known_size(key, value, "plan_costs") for key, value in (sizes or {}).items()]
-    fusion = fd._executor().fusion()
     with busy("planning"):
         if mesh is not None:
             fusion = fusion_on(fusion, mesh, "plan_costs")
         program = parse(fusion.ir())
         reader = ProgramReader(known_sizes(fusion, program, given, "plan_costs"))
         return cost_of(reader.read(compiled_text(fusion)), current_links(links))
+
+
+def fusion_of(fd: FusionDefinition, caller: str) -> Fusion:
+    """Return the program of a definition.
+
+    Raises:
+        TypeError: it is none; the message begins with ``caller``.
+    """
+    from ..definition import FusionDefinition
+
+    if not isinstance(fd, FusionDefinition):
+        raise TypeError(
+            f"{caller}: fd must be a FusionDefinition, but it is a {type(fd).__name__}."
+        )
+    return fd._executor().fusion()
 
 
 def fusion_on(fusion: Fusion, mesh: DeviceMesh | int | Sequence[int], caller: str) -> Fusion:

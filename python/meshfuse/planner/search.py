@@ -22,6 +22,7 @@ EXACT_LIMIT = 3000
 _EVALUATIONS = 2000
 _WIDTHS = (8, 48)
 _SWEEPS = 4
+_NEAR = 3  # choices between which pairs are changed
 _SAME_TIME = 0.01
 
 Assigned = dict[str, Annotation]
@@ -56,7 +57,7 @@ def search(
     if exact:
         best = _enumerate(evaluator, choices, _by_time(memory_limit), progress)
     else:
-        best = _search_by_beams(evaluator, choices, progress, memory_limit)
+        best = _search_by_beam(evaluator, choices, progress, memory_limit)
     if best is None:
         return None
     best = _least_demanding(evaluator, best, memory_limit)
@@ -98,10 +99,10 @@ def _enumerate(
     return best
 
 
-def _search_by_beams(
+def _search_by_beam(
     evaluator: Evaluator, choices: list[Choice], progress: Progress, memory_limit: int | None
 ) -> State | None:
-    """Return the best of two beams, one of which keeps programs of little memory, too.
+    """Return the best of a beam that keeps programs of little memory, too, and of changes to it.
 
     What needs little memory is divided further, which may pay only once later tensors are decided.
     A limit matters where the quickest program found without it is over it.
@@ -109,16 +110,16 @@ def _search_by_beams(
     found: list[State] = []
     for limit in dict.fromkeys([None, memory_limit]):
         key = _by_time(limit)
-        for keys in ([key], [key, _by_memory]):
-            state = _beam(evaluator, choices, keys, progress)
-            if state is not None:
-                found.append(_improve(evaluator, choices, state, key, progress))
+        state = _beam(evaluator, choices, [key, _by_memory], progress)
+        if state is not None:
+            found.append(_improve(evaluator, choices, state, key, progress))
         if any(_fits(score, memory_limit) for _, score in found):
             break
     if not found:
         return None
     key = _by_time(memory_limit)
     best = min(found, key=lambda state: key(state[1]))
+    best = _improve_pairs(evaluator, choices, best, key, progress)
     if not _fits(best[1], memory_limit):
         best = _improve(evaluator, choices, best, _by_memory, progress)
         best = _improve(evaluator, choices, best, key, progress)
@@ -187,10 +188,13 @@ def _scored(evaluator: Evaluator, assignments: Iterable[Assigned]) -> Iterable[S
 
 
 def _best_of(evaluator: Evaluator, states: list[State], keys: list[Key], width: int) -> list[State]:
-    """Keep the best states by each key in turn; of equal programs the first."""
+    """Keep the best states by the first key, and half as many by others.
+
+    Of equal programs the first is kept.
+    """
     kept: dict[bytes, State] = {}
-    for key in keys:
-        room = width // len(keys)
+    for number, key in enumerate(keys):
+        room = width // 2 if number else width
         for state in sorted(states, key=lambda state: key(state[1])):
             found = evaluator.scored(state[0])
             if found is None or found[1] in kept:
@@ -216,6 +220,32 @@ def _improve(
         progress.advance(sweep + 1, _SWEEPS)
         if best[1] == before[1]:
             break
+    return best
+
+
+def _improve_pairs(
+    evaluator: Evaluator, choices: list[Choice], best: State, key: Key, progress: Progress
+) -> State:
+    """Change an annotation and leave another one near it out, as long as that helps.
+
+    Two neighbours that need each other, such as a result and the weight that reads it, each cost a
+    communication where the other one alone is changed.
+    """
+    for _ in range(_SWEEPS):
+        before = best
+        for place, choice in enumerate(choices):
+            near = choices[max(0, place - _NEAR) : place + _NEAR + 1]
+            changed = [
+                {n: a for n, a in best[0].items() if n != other.tensor} | {choice.tensor: made}
+                for other in near
+                if other is not choice and other.tensor in best[0]
+                for made in choice.annotations
+            ]
+            states = [best, *_scored(evaluator, changed)]
+            best = min(states, key=lambda state: key(state[1]))
+        if best[1] == before[1]:
+            break
+        best = _improve(evaluator, choices, best, key, progress)
     return best
 
 

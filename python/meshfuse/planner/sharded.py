@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._C import DeviceMesh, Error, Fusion, TensorView
+from ..limits import cut
 from ..program_text import parse
 from ..progress import Progress
 from .annotations import Annotation, is_annotated
 from .candidates import Evaluator, apply, choices_of, final_results, unused_inputs
 from .links import current_links
 from .open_sizes import assume_sizes, known_sizes
-from .plan_cost import compiled_text, fusion_on
+from .plan_cost import compiled_text, fusion_of, fusion_on
 from .search import Found, search
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ def autoshard(
     Raises:
         meshfuse.Error: no annotations keep the limit, the annotations of ``fd`` do not fit the
             mesh, or the program is refused.
+        TypeError: ``fd`` is no definition, or ``mesh`` is neither a mesh nor the shape of one.
 
     Example:
         >>> import meshfuse
@@ -62,10 +65,9 @@ def autoshard(
     from ..check import device_mesh
     from ..definition import FusionDefinition
 
-    if memory_limit is not None and memory_limit < 1:
-        raise Error(f"autoshard: memory_limit is {memory_limit}. Give a number of bytes above 0.")
+    _check_limit(memory_limit)
     wanted = device_mesh(mesh, "autoshard")
-    fusion = fusion_on(fd._executor().fusion(), wanted, "autoshard")
+    fusion = fusion_on(fusion_of(fd, "autoshard"), wanted, "autoshard")
     annotated = _annotated(fusion, wanted, memory_limit)
     result = FusionDefinition()
     result._lifecycle.adopt(annotated)
@@ -94,6 +96,17 @@ def _annotated(fusion: Fusion, mesh: DeviceMesh, memory_limit: int | None) -> Fu
     _check_memory(found, memory_limit, mesh)
     chosen = apply(evaluator.base, mesh, found.assignment)
     return _with_inputs_on_mesh(chosen, mesh, whole)
+
+
+def _check_limit(limit: Any) -> None:
+    if limit is None:
+        return
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if not is_number or not 1 <= limit < math.inf:  # NaN is neither
+        raise Error(
+            f"autoshard: memory_limit is {cut(repr(limit))}. Give a number of bytes above 0, or "
+            "None for no limit."
+        )
 
 
 def _check_memory(found: Found, limit: int | None, mesh: DeviceMesh) -> None:

@@ -3,13 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import linecache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from .._C import DeviceMesh, Error, Fusion, InternalError, TensorView, UnsupportedError
 from ..program_text import Program, parse
 from ..progress import tracked
-from .annotations import Annotation, annotate, is_annotated, possible_annotations, python_text
+from ..remesh import mesh_text
+from .annotations import (
+    Annotation,
+    annotate,
+    is_annotated,
+    possible_annotations,
+    python_text,
+    sharding_text,
+)
 from .links import Links
 from .local_program import LocalProgram, ProgramReader
 from .plan_cost import PlanCost, compiled_text, cost_of, with_text
@@ -32,6 +41,7 @@ class Suggestion:
         results: Results that then lie differently, in words.
         cost: What the program then costs.
         now: What it costs now.
+        equal: Changes of other tensors that make the same program, such as ``"add T3"``.
     """
 
     tensor: str
@@ -41,6 +51,7 @@ class Suggestion:
     results: list[str]
     cost: PlanCost
     now: PlanCost
+    equal: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         """Return the change, what it brings, and the lines."""
@@ -56,6 +67,8 @@ class Suggestion:
             lines.append(f"  leave out what is at {self.leave_out}")
         lines += [f"  {line}" for line in self.text.splitlines()]
         lines += [f"  then {result}" for result in self.results]
+        if self.equal:
+            lines.append(f"  the same program: {', '.join(self.equal)}")
         return "\n".join(lines)
 
 
@@ -69,8 +82,9 @@ def suggestions(
 
     The best is the first.
 
-    Tried is every even division of every input and result of an operation, over every mesh axis,
-    in place of the annotation it has or where it has none; and to leave an annotation out.
+    Tried is every even division of every input and result of an operation, over every axis of the
+    mesh that it is on, in place of the annotation it has or where it has none; and to leave an
+    annotation out. Of changes that make the same program the first is listed.
 
     Args:
         fusion: The program.
@@ -79,27 +93,55 @@ def suggestions(
         lines: Where annotations are made, by tensor.
     """
     meshes = {tv.get_device_mesh() for tv in fusion.tensors() if tv.has_device_mesh()}
-    if len(meshes) != 1:
+    if not meshes:
         return []
-    (mesh,) = meshes
     reader = ProgramReader(sizes)
-    before = reader.read(compiled_text(fusion))
+    text = compiled_text(fusion)
+    before = reader.read(text)
     now = cost_of(before, links)
-    found = []
-    for change in tracked(_changes(fusion, mesh, sizes), "explaining: annotations tried"):
+    found: dict[str, Suggestion] = {}  # by compiled program
+    changes = _changes(fusion, _mesh_of(before, meshes), sizes, _write_shardings(lines))
+    for change in tracked(changes, "explaining: annotations tried"):
         try:
-            after = reader.read(compiled_text(change.fusion))
+            text = compiled_text(change.fusion)
+            if text in found:
+                if change.tensor != found[text].tensor:
+                    found[text].equal.append(f"{change.kind} {change.tensor}")
+                continue
+            after = reader.read(text)
         except (Error, InternalError, UnsupportedError):
             continue
         cost = cost_of(after, links)
         if _order(cost) < _order(now):
             leave_out = None if change.kind == "add" else lines.get(change.tensor)
             results = _changed_results(before, after)
-            found.append(
-                Suggestion(change.tensor, change.kind, change.text, leave_out, results, cost, now)
+            found[text] = Suggestion(
+                change.tensor, change.kind, change.text, leave_out, results, cost, now
             )
-    found.sort(key=lambda s: (*_order(s.cost), len(s.results)))
-    return found[:_MOST]
+    listed = sorted(found.values(), key=lambda s: (*_order(s.cost), len(s.results)))
+    return listed[:_MOST]
+
+
+def _mesh_of(program: LocalProgram, meshes: set[DeviceMesh]) -> Callable[[str], list[DeviceMesh]]:
+    """Return what says on which mesh a tensor is; all of them where it is on none."""
+    by_text = {mesh_text(mesh): mesh for mesh in meshes}
+    everywhere = [by_text[text] for text in sorted(by_text)]
+
+    def mesh_of(name: str) -> list[DeviceMesh]:
+        tensor = program.tensors.get(name)
+        mesh = by_text.get(tensor.mesh or "") if tensor is not None else None
+        return everywhere if mesh is None else [mesh]
+
+    return mesh_of
+
+
+def _write_shardings(lines: Mapping[str, str | None]) -> bool:
+    """Whether the script annotates by ``set_sharding``, as far as its lines can be read."""
+    for line in lines.values():
+        file, _, number = (line or "").rpartition(":")
+        if number.isdigit() and "set_sharding(" in linecache.getline(file, int(number)):
+            return True
+    return False
 
 
 def _order(cost: PlanCost) -> tuple[float, int]:
@@ -114,7 +156,12 @@ class _Change:
     fusion: Fusion
 
 
-def _changes(fusion: Fusion, mesh: DeviceMesh, sizes: Mapping[str, int]) -> Iterator[_Change]:
+def _changes(
+    fusion: Fusion,
+    mesh_of: Callable[[str], list[DeviceMesh]],
+    sizes: Mapping[str, int],
+    by_sharding: bool,
+) -> Iterator[_Change]:
     program = parse(fusion.ir())
     for tv in _tensors(fusion):
         if not is_annotated(tv):
@@ -126,15 +173,14 @@ def _changes(fusion: Fusion, mesh: DeviceMesh, sizes: Mapping[str, int]) -> Iter
             base, kind = bare, "replace"
             (own,) = (t for t in bare.tensors() if t.name == tv.name)
             yield _Change(tv.name, "remove", f"# no annotation of {tv.name}", bare)
-        for annotation in possible_annotations(own, mesh, sizes):
-            if kind == "add" and not annotation.count and tv.is_fusion_input():
-                continue  # whole anyway
-            yield _Change(
-                tv.name,
-                kind,
-                python_text(own, mesh, annotation),
-                _with_annotation(base, mesh, tv.name, annotation),
-            )
+        write = sharding_text if by_sharding else python_text
+        for mesh in mesh_of(tv.name):
+            for annotation in possible_annotations(own, mesh, sizes):
+                if kind == "add" and not annotation.count and tv.is_fusion_input():
+                    continue  # whole anyway
+                text = write(own, mesh, annotation)
+                changed = _with_annotation(base, mesh, tv.name, annotation)
+                yield _Change(tv.name, kind, text, changed)
 
 
 def _tensors(fusion: Fusion) -> list[TensorView]:
