@@ -275,6 +275,59 @@ def test_sizes_that_are_none(text):
     assert "'T0=a' is not NAME=SIZE. Write T0.1=64 for a size that is open" in told
 
 
+LOCAL = """\
+T0: f32[i0{T0.0}, i1{T0.1}] { i2{2}@x, i3{(ceilDiv(T0.0, 2))} = split i0 outer 2 } mesh(x=2)
+T1 = neg(T0): f32[i0{T0.0}, i1{T0.1}]
+return T1
+"""
+
+
+@pytest.mark.parametrize("command", ["explain", "plan", "visualize"])
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (
+            "T0=7x4",
+            "axis 0 of T0 of size 7 is not divisible by 2 (DeviceMesh{0 1} has 2 devices). Choose "
+            "a size that 2 divides, or pad the tensor first.",
+        ),
+        (
+            "T0=4611686018427387904x4",
+            "T0 of sizes [4611686018427387904, 4] has more elements than a tensor can, "
+            "9223372036854775807. Give smaller sizes.",
+        ),
+    ],
+    ids=["uneven", "huge"],
+)
+def test_sizes_that_cannot_run(tmp_path, command, sizes, message):
+    """No communication needs them, and still nothing is costed or drawn that no rank can do."""
+    file = written(tmp_path, "local.mf", LOCAL)
+    assert failed(command, file, "--size", sizes) == (1, f"{command}: {message}")
+    assert run(command, file, "--size", "T0=6x4").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["explain", "plan", "visualize"])
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (
+            ["T0.0=6x7"],
+            "'T0.0=6x7' gives 2 sizes for T0.0, which is one. Write T0.0=6, or T0=6x7 for all "
+            "sizes of an input.",
+        ),
+        (
+            ["T0=6x4", "T0=6x4"],
+            "T0 is given twice, as 'T0=6x4' and 'T0=6x4'. Give each input or open size once.",
+        ),
+        (["T0.0=6", "T0.0 = 8"], "T0.0 is given twice, as 'T0.0=6' and 'T0.0=8'."),
+    ],
+)
+def test_sizes_that_are_malformed(tmp_path, command, sizes, message):
+    file = written(tmp_path, "local.mf", LOCAL)
+    code, told = failed(command, file, *(word for size in sizes for word in ("--size", size)))
+    assert code == 2 and message in " ".join(told.split())
+
+
 # ---- check
 
 

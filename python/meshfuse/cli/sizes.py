@@ -26,16 +26,33 @@ _MESH = re.compile(r"\d+(?:x\d+)*|[A-Za-z_]\w*=\d+(?:,[A-Za-z_]\w*=\d+)*", re.AS
 def read_sizes(options: Iterable[str]) -> dict[str, int | tuple[int, ...]] | None:
     """Return the sizes by name, as ``fd.explain(sizes=...)`` takes them; None without any."""
     found: dict[str, int | tuple[int, ...]] = {}
-    for text in options:
-        match = _SIZE.fullmatch(text.replace(" ", ""))
+    written: dict[str, str] = {}
+    for option in options:
+        text = option.replace(" ", "")
+        match = _SIZE.fullmatch(text)
         if match is None:
             raise click.BadParameter(
                 f"{cut(text)!r} is not NAME=SIZE. Write T0.1=64 for a size that is open, T0=32x64 "
                 "for all sizes of an input.",
                 param_hint="--size",
             )
+        name = match["name"]
         sizes = tuple(_size(text, digits) for digits in match["sizes"].split("x"))
-        found[match["name"]] = sizes[0] if "." in match["name"] and len(sizes) == 1 else sizes
+        if "." in name and len(sizes) > 1:
+            raise click.BadParameter(
+                f"{cut(text)!r} gives {len(sizes)} sizes for {name}, which is one. Write "
+                f"{name}={sizes[0]}, or {cut(name.split('.')[0] + '=' + match['sizes'])} for all "
+                "sizes of an input.",
+                param_hint="--size",
+            )
+        if name in found:
+            raise click.BadParameter(
+                f"{cut(name)} is given twice, as {cut(written[name])!r} and {cut(text)!r}. Give "
+                "each input or open size once.",
+                param_hint="--size",
+            )
+        written[name] = text
+        found[name] = sizes[0] if "." in name else sizes
     return found or None
 
 

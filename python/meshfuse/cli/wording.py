@@ -36,4 +36,4 @@ def for_flags(command: str | None, message: str) -> str:
     for written, said in REPLACED.items():
         message = message.replace(written, said)
     message = _SIZE.sub(r"--size \1", message)
-    return re.sub(r"\Aplan_costs(?=: )", command or "plan", message)
+    return re.sub(r"\A(plan_costs|explain)(?=: )", command or "plan", message)

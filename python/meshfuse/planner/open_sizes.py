@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
-from .. import _C
-from .._C import Error, Fusion
-from ..check_inputs import sizes_that_meet, symbols
-from ..program_text import Program
+import torch
 
-__all__ = ["ASSUMED_SIZE", "KnownSize", "assume_sizes", "known_sizes"]
+from .. import _C
+from .._C import Error, Fusion, parse_fusion
+from ..check_inputs import sizes_that_meet, symbols
+from ..limits import MAX_SIZE
+from ..program_text import Program, parse
+from .local_tensor import size_value
+
+__all__ = ["ASSUMED_SIZE", "KnownSize", "assume_sizes", "known_sizes", "not_strict"]
 
 #: What a size is taken for where it is not known; resharding decides by the same number.
 ASSUMED_SIZE = 256
@@ -26,8 +31,8 @@ def known_sizes(
     Sizes that an operation needs to be equal to known ones, or to constants, are known too.
 
     Raises:
-        meshfuse.Error: they contradict each other or the program, or a name is unknown; the
-            message begins with ``caller``.
+        meshfuse.Error: they contradict each other or the program, a name is unknown, or a tensor
+            cannot be divided so; the message begins with ``caller``.
     """
     shapes = {s.names[0]: s.tensors[0].shape() for s in program.inputs() if s.tensors}
     values: dict[str, int] = {}
@@ -46,12 +51,49 @@ def known_sizes(
             continue
         sizes = zip(shapes.get(name, ()), given, strict=False)
         values |= {text: size for text, size in sizes if not text.isdigit()}
-    return _with_equal_ones(fusion, program, values)
+    found = _with_equal_ones(fusion, program, values)
+    if listed:
+        _check_parts(fusion, found, caller)
+    return found
 
 
 def assume_sizes(program: Program, values: Mapping[str, int]) -> dict[str, int]:
     """Return the values with ``ASSUMED_SIZE`` for every other open size."""
     return {name: ASSUMED_SIZE for name in symbols(program)} | dict(values)
+
+
+def _check_parts(fusion: Fusion, values: Mapping[str, int], caller: str) -> None:
+    """Raise where an execution with these sizes would: parts are cut from views of one element."""
+    text = _C.FusionExecutorCache(not_strict(fusion), 0).compiled_ir()
+    tensors = parse(text).tensors()
+    element = torch.empty(())
+    for tv in parse_fusion(text, fusion.uneven).tensors():
+        if not tv.has_device_mesh() or all(size.isdigit() for size in tensors[tv.name].shape()):
+            continue
+        try:
+            shape = [size_value(size, values) for size in tensors[tv.name].shape()]
+        except Error:  # a size is not known
+            continue
+        if math.prod(shape) > MAX_SIZE:
+            raise Error(
+                f"{caller}: {tv.name} of sizes {shape} has more elements than a tensor can, "
+                f"{MAX_SIZE}. Give smaller sizes."
+            )
+        try:
+            _C.shard_tensor(element.expand(shape), tv, tv.get_device_mesh().devices[0])
+        except Error as error:
+            told = str(error).removeprefix("shard_tensor: ")
+            told = told.removeprefix("Sharded axis must be evenly divisible by mesh; ")
+            raise Error(f"{caller}: {told}") from error
+
+
+def not_strict(fusion: Fusion) -> Fusion:
+    """Return the program without strict mode: what to do about its errors is what is asked."""
+    if not fusion.strict:
+        return fusion
+    copy = fusion.clone()
+    copy.strict = False
+    return copy
 
 
 def _with_equal_ones(fusion: Fusion, program: Program, values: dict[str, int]) -> dict[str, int]:
