@@ -362,6 +362,22 @@ def test_check_that_fails(text, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "call", [["check", "FILE", "--rtol"], ["doctor", "--quick", "--timeout"]], ids=lambda c: c[0]
+)
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("nan", "nan is not a finite number."),
+        ("-1", "-1.0 is not in the range"),
+        ("inf", "inf is not "),
+    ],
+)
+def test_numbers_that_are_none(text, call, number, message):
+    code, told = failed(*(text if word == "FILE" else word for word in call), number)
+    assert code == 2 and message in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
     ("mesh", "message"),
     [
         ("two", "'two' is not a mesh. Write 8, 2x4 (the last one is x), or dp=2,tp=4"),

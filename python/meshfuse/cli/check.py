@@ -9,7 +9,7 @@ import click
 
 from .._C import DeviceMesh
 from ..check import CheckFailure, CheckReport
-from .command import Failure, show_json
+from .command import Failure, FiniteRange, show_json
 from .command import command as make_command
 from .program_file import FILE, UNEVEN, load
 from .sizes import meshes_option
@@ -21,9 +21,7 @@ from .sizes import meshes_option
 @meshes_option
 @click.option("--examples", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="Start of random numbers.")
-@click.option(
-    "--rtol", type=click.FloatRange(0), help="Allowed difference; default: what rounding does."
-)
+@click.option("--rtol", type=FiniteRange(0), help="Allowed difference; default: what rounding does.")
 def command(
     file: str,
     uneven: bool,

@@ -39,6 +39,19 @@ class WrongInput(Failure):
     exit_code = 2
 
 
+class FiniteRange(click.FloatRange):
+    """A range of numbers that are neither NaN nor infinite."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
+
+
 class Command(click.Command):
     """A command whose errors are one message.
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from .command import FiniteRange, library, show_json
 from .command import command as make_command
-from .command import library, show_json
 from .finding import Finding
 
 
@@ -19,7 +19,7 @@ from .finding import Finding
 @click.option("--quick", is_flag=True, help="Start no ranks.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(1),
+    type=FiniteRange(1, 86400),
     default=60.0,
     show_default=True,
     help="Seconds that ranks have to start, run and end.",
