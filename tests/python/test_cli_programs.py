@@ -404,6 +404,14 @@ def test_unexpected_errors_are_one_message(text, monkeypatch):
     )
 
 
+def test_interrupt(text, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FusionDefinition, "explain", interrupted)
+    assert failed("explain", text) == (130, "interrupted")
+
+
 @pytest.mark.parametrize("arguments", [["doctor", "--json"], ["explain", "x", "--json"], []])
 def test_package_that_cannot_be_imported(tmp_path, arguments):
     """The command is outside the package: one message, which JSON has, too."""

@@ -22,6 +22,8 @@ from .wording import for_flags
 # What a program's own faults are raised as.
 _TOLD = (Error, UnsupportedError, PeerError, NotImplementedError)
 
+_INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+
 
 class Failure(click.ClickException):
     """What was asked for does not hold: one message, exit code 1."""
@@ -79,7 +81,10 @@ class Command(click.Command):
         try:
             with _quiet_log():
                 return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+        except KeyboardInterrupt:
+            click.echo("meshfuse: interrupted", err=True)
+            raise click.exceptions.Exit(_INTERRUPTED) from None
+        except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             shown = _as_click(ctx, error)
