@@ -115,7 +115,7 @@ def test_not_available(text, call, name, monkeypatch):
 @pytest.fixture
 def pictures(monkeypatch):
     module = types.ModuleType("meshfuse.pictures")
-    module.terminal = lambda fd, sizes: "\x1b[31mpicture\x1b[0m"
+    module.terminal = lambda fd, sizes, colour: "colours" if colour else "picture"
     monkeypatch.setitem(sys.modules, "meshfuse.pictures", module)
     monkeypatch.setattr(
         FusionDefinition,

@@ -110,7 +110,9 @@ def test_run_ends_its_ranks(tmp_path, launcher, number):
 def test_ctrl_c_of_a_terminal(tmp_path):
     """It reaches the launcher by itself, which must not get it twice."""
     mpirun = program(
-        tmp_path, "mpirun", "[ $3 = true ] && exit\ntrap 'echo got it' INT\necho up\nsleep 3\nexit 5"
+        tmp_path,
+        "mpirun",
+        "[ $3 = true ] && exit\ntrap 'echo got it' INT\necho up\nsleep 3\nexit 5",
     )
     script = written(tmp_path, "sleep.py", SLEEP)
     ours, theirs = os.openpty()

@@ -21,7 +21,9 @@ from .sizes import meshes_option
 @meshes_option
 @click.option("--examples", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="Start of random numbers.")
-@click.option("--rtol", type=FiniteRange(0), help="Allowed difference; default: what rounding does.")
+@click.option(
+    "--rtol", type=FiniteRange(0), help="Allowed difference; default: what rounding does."
+)
 def command(
     file: str,
     uneven: bool,
@@ -35,15 +37,14 @@ def command(
 
     Where a result differs, the smallest failing program that was found is shown, and a script.
     """
-    from .screen import show_text, working
+    from .screen import show_text
 
     fd = load(file, uneven)
     reports: list[CheckReport] = []
     failure: CheckFailure | None = None
     for mesh in meshes or (None,):
         try:
-            with working("checking"):
-                reports.append(fd.check(mesh, rtol, examples, seed))
+            reports.append(fd.check(mesh, rtol, examples, seed))
         except CheckFailure as found:
             failure = found
             break

@@ -11,6 +11,7 @@ from ..limits import MAX_AXES
 from ..sharding import Sharding
 from .command import Failure, WrongInput, show_json
 from .command import command as make_command
+from .output import say
 from .sharding_forms import READ, WRITE
 from .sizes import mesh_name, read_mesh
 
@@ -55,7 +56,7 @@ def command(
     if as_json:
         show_json(_as_dict(sharding, target, written))
     else:
-        click.echo(written)
+        say(written)
 
 
 def _as_dict(sharding: Sharding, target: str, written: str) -> dict[str, object]:

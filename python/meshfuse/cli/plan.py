@@ -11,6 +11,7 @@ from .._C import DeviceMesh
 from ..exceptions import Error
 from .command import command as make_command
 from .command import library, show_json
+from .output import say
 from .program_file import FILE, UNEVEN, load
 from .sizes import SIZE_OPTION, mesh_name, meshes_option, read_sizes
 from .wording import for_flags
@@ -70,11 +71,11 @@ def _show(found: list[dict[str, Any]]) -> None:
     if rows:
         show_table(columns, rows, right=columns[1:])
         if len(good) > 1:
-            click.echo("* the least time")
+            say("* the least time")
     for entry in good:
         if entry["repeated_over"]:
             axes = " and ".join(entry["repeated_over"])
-            click.echo(
+            say(
                 f"mesh {entry['mesh']}: no operation is divided over {axes}; the same is computed "
                 f"{entry['computed']:.3g} times"
             )

@@ -16,6 +16,7 @@ import click
 from ..definition import FusionDefinition, parse_ir
 from ..exceptions import Error
 from .command import WrongInput, output_to_stderr
+from .output import give_back, keep_from_scripts
 
 _MODULE = "__meshfuse_script__"  # not "__main__": what stands behind that test does not run
 
@@ -133,6 +134,7 @@ def _define(fd: FusionDefinition, name: str) -> None:
 
 def _run(file: Path) -> ModuleType:
     """Import a script by its path; its folder is searched for modules as if it had been started."""
+    _keep_output()
     spec = importlib.util.spec_from_file_location(_MODULE, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -148,6 +150,13 @@ def _run(file: Path) -> ModuleType:
     finally:
         sys.path.remove(str(file.resolve().parent))
     return module
+
+
+def _keep_output() -> None:
+    context = click.get_current_context(silent=True)
+    keep_from_scripts()
+    if context is not None and not context.obj:  # called by a program that goes on
+        context.call_on_close(give_back)
 
 
 def _offered(module: ModuleType) -> str:

@@ -10,6 +10,7 @@ import click
 from .. import launchers
 from .command import Failure, WrongInput, show_json
 from .command import command as make_command
+from .output import say
 
 
 @make_command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -58,6 +59,6 @@ def command(
         )
     elif dry_run:
         words = [f"{name}={value}" for name, value in start.environment.items()]
-        click.echo(" ".join([*words, *start.command]))
+        say(" ".join([*words, *start.command]))
     if code:
         raise click.exceptions.Exit(code)
