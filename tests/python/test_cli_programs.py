@@ -16,6 +16,8 @@ from cli_programs import ROW_PARALLEL, SCRIPT, failed, ok, ok_json, process, run
 import meshfuse
 from meshfuse import FusionDefinition, cli
 from meshfuse.cli.app import COMMANDS
+from meshfuse.cli.command import WrongInput
+from meshfuse.cli.program_file import load
 
 
 @pytest.fixture
@@ -151,6 +153,8 @@ def test_wrong_objects(script, suffix, message):
     ("content", "message"),
     [
         ("x = (", "FILE is not Python: '(' was never closed, in line 1."),
+        ("x = '\0'", "FILE is not Python: source code string cannot contain null bytes."),
+        ("raise BaseException(2)", "FILE raised BaseException: 2 at FILE:1."),
         ("1 / 0", "FILE raised ZeroDivisionError: division by zero at FILE:1."),
         ("import no_such_module", "FILE raised ModuleNotFoundError: No module named"),
         ("raise SystemExit(3)", "FILE raised SystemExit: 3 at FILE:1."),
@@ -173,6 +177,7 @@ def test_script_that_is_missing():
         ("hello", "is not a program in text form, as fd.ir() prints it: parseIr: line 1"),
         ("T0: f32[i0{4}]\n", "is not a program in text form"),
         (b"\xff\xfe\x00", "cannot be read as text"),
+        ("T0: f32[]\n\0", "is not text: line 2 has a zero byte."),
     ],
 )
 def test_wrong_text(tmp_path, content, message):
@@ -180,6 +185,28 @@ def test_wrong_text(tmp_path, content, message):
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     code, told = failed("explain", file)
     assert code == 2 and message in told and told.startswith(str(file))
+
+
+def test_text_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "bom.mf").write_bytes(b"\xef\xbb\xbf" + ROW_PARALLEL.encode())
+    assert ok("explain", tmp_path / "bom.mf").startswith("1 communication")
+
+
+def test_file_without_an_end():
+    code, told = failed("explain", "/dev/zero")
+    assert code == 2 and told.startswith("/dev/zero has more than 67108864 bytes, too many for a")
+
+
+def test_standard_input():
+    result = run("explain", "-", input=ROW_PARALLEL)
+    assert result.exit_code == 0 and result.stdout.startswith("1 communication")
+    assert failed("explain", "-", input="hello")[1].startswith("standard input is not a program")
+
+
+def test_standard_input_that_is_closed(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(WrongInput, match=r"input cannot be read as text: .* it is closed"):
+        load("-")
 
 
 def test_folder_is_no_program(tmp_path):
@@ -227,6 +254,60 @@ def test_uneven_programs_in_text_form(tmp_path):
     assert "20 examples on mesh" in ok("check", file, "--uneven")
     assert ok_json("plan", file, "--uneven", "--mesh", "5")[0]["peak_memory"] == 32
     assert "T0: f32[5@x, 4]" in ok("visualize", file, "--uneven")
+
+
+FAULTS = """\
+from meshfuse import FusionDefinition
+never, begun = FusionDefinition(), FusionDefinition()
+begun.__enter__()
+with FusionDefinition() as empty:
+    pass
+class Holder:
+    @property
+    def fd(self):
+        raise ValueError("no weights")
+holder = Holder()
+class Odd(BaseException):
+    def __str__(self):
+        raise RuntimeError
+def odd():
+    raise Odd
+def generator():
+    raise GeneratorExit
+class Liar:
+    @property
+    def __class__(self):
+        raise OSError("no class")
+liar = Liar()
+class Later(FusionDefinition):
+    def definition(self):
+        raise NotImplementedError("later")
+def by_torch():
+    import torch
+    torch.distributed.init_process_group("none")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("never", "is not a finished definition: Fusion does not exist! Use"),
+        ("begun", "is not a finished definition: the definition is still open. Leave its `with`"),
+        ("empty", "is not a finished definition: Fusion is empty! Add an output"),
+        ("holder.fd", "raised ValueError: no weights at FILE:9."),
+        ("odd", "raised Odd (its __str__ raises RuntimeError) at FILE:15."),
+        ("generator", "raised GeneratorExit at FILE:17."),
+        ("liar", "raised OSError: no class at FILE:21."),
+        ("Later", "raised NotImplementedError: later at FILE:25."),
+        ("by_torch", "at FILE:28."),
+    ],
+)
+def test_faults_of_scripts(tmp_path, name, message):
+    """They are named as the script's, with its line, whatever it raises and wherever."""
+    file = written(tmp_path, "faults.py", FAULTS)
+    code, told = failed("explain", f"{file}:{name}")
+    assert code == 2 and told.startswith(f"{file}:{name} ")
+    assert message.replace("FILE", str(file)) in told
 
 
 BAD_CLASS = """\

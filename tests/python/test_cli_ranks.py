@@ -49,12 +49,18 @@ def begun(*arguments, **options):
     return subprocess.Popen(call, env=environment, text=True, **pipes, **options)
 
 
-def runs(pid):
-    """Whether a process has not ended; one that is a zombie has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def stays(pid):
+    """Whether a process, which was told to end, does not; one that is a zombie has ended."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def program(folder, name, text):
@@ -103,7 +109,7 @@ def test_run_ends_its_ranks(tmp_path, launcher, number):
     started.send_signal(number)
     assert started.wait(timeout=60) == 128 + number
     assert time.monotonic() - begin < 30
-    assert not runs(rank)
+    assert not stays(rank)
     started.stdout.close()
 
 
@@ -167,6 +173,13 @@ def test_no_mpirun(monkeypatch):
 def test_dry_run(hello):
     shown = ok("run", "-n", "2", "--dry-run", hello, "0", "-v").split()
     assert shown[-5:] == ["2", sys.executable, str(hello), "0", "-v"]
+
+
+def test_dry_run_can_be_pasted(tmp_path):
+    """Into a shell, which runs the same."""
+    script = written(tmp_path, "a b.py", "import sys; print(sys.argv[1:])")
+    shown = ok("run", "-n", "1", "--dry-run", "--launcher", "torchrun", script, "x y", "$HOME")
+    assert shown.endswith(f"'{script}' 'x y' '$HOME'\n")
 
 
 @pytest.mark.parametrize("ranks", ["0", "two"])
@@ -292,7 +305,7 @@ def test_ranks_end_with_their_launcher(tmp_path, monkeypatch):
     monkeypatch.setattr(launchers, "_GRACE_S", 0.5)
     script = written(tmp_path, "launcher.py", OWN_SESSION)
     ended = launchers.run_quietly([sys.executable, str(script), str(tmp_path / "pid")], 2)
-    assert ended.code is None and not runs(int((tmp_path / "pid").read_text()))
+    assert ended.code is None and not stays(int((tmp_path / "pid").read_text()))
 
 
 def test_ctrl_c_while_doctor_measures(tmp_path):
@@ -306,7 +319,7 @@ def test_ctrl_c_while_doctor_measures(tmp_path):
     begin = time.monotonic()
     started.send_signal(signal.SIGINT)
     assert started.wait(timeout=60) == 130
-    assert time.monotonic() - begin < 10 and not runs(int(pid.read_text()))
+    assert time.monotonic() - begin < 10 and not stays(int(pid.read_text()))
     started.stdout.close()
 
 

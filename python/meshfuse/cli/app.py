@@ -69,8 +69,9 @@ class Commands(click.Group):
 def group() -> None:
     """Look at tensor programs on meshes of devices, check them, and run them.
 
-    FILE is a program in text form (as fd.ir() prints it), or SCRIPT.py:OBJECT, where the object is
-    a FusionDefinition, a class of definitions, or a function that returns one.
+    FILE is a program in text form (as fd.ir() prints it; - for standard input), or
+    SCRIPT.py:OBJECT, where the object is a FusionDefinition, a class of definitions, or a function
+    that returns one.
     """
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -58,7 +59,7 @@ def command(
             }
         )
     elif dry_run:
-        words = [f"{name}={value}" for name, value in start.environment.items()]
-        say(" ".join([*words, *start.command]))
+        words = [f"{name}={shlex.quote(value)}" for name, value in start.environment.items()]
+        say(" ".join([*words, shlex.join(start.command)]))
     if code:
         raise click.exceptions.Exit(code)
