@@ -337,10 +337,61 @@ def test_uneven_is_for_texts(tmp_path):
 
 def test_explain_with_sizes(tmp_path):
     file = written(tmp_path, "open.mf", ROW_PARALLEL.replace("i0{4}", "i0{T0.0}"))
-    code, told = failed("explain", file)
-    assert code == 1 and "T0.0" in told
     assert ok_json("explain", file, "--size", "T0.0=8")["bytes"] == 256
     assert ok_json("explain", file, "--size", "T0=8x16")["bytes"] == 256
+
+
+def test_explain_of_open_sizes(tmp_path):
+    """All but the bytes that depend on them."""
+    file = written(tmp_path, "open.mf", OPEN_SIZES)
+    head, first, second, tensors = ok("explain", file).split("\n\n")
+    assert head == (
+        "2 communications; the bytes depend on sizes that the program leaves open: give "
+        "--size T0.0=4 --size T0.1=4 --size T1.0=4"
+    )
+    assert first.startswith("1. all-gather over mesh_x for T5 = set(...): 32 bytes per device")
+    assert second.startswith("2. all-reduce over mesh_x for T2 = matmul(...): unknown bytes per d")
+    assert tensors.startswith("tensors:\n  T0: axis 1 split over mesh_x")
+    found = ok_json("explain", file)
+    assert [c["bytes"] for c in found["communications"]] == [32, None]
+    assert found["bytes"] is None and found["cost"] is None
+    assert ok_json("explain", file, "--size", "T0.0=4")["bytes"] == 2 * 128 + 32
+    assert "unknown" in ok("explain", file, "--size", "T0.1=6")
+    code, told = failed("explain", file, "--size", "T0.1=7")
+    assert code == 1 and "of size 7 is not divisible by 3 (DeviceMesh{0 1 2} has 3" in told
+    code, told = failed("explain", file, "--suggest")
+    assert code == 1 and told.endswith("leaves open: T0.0. Give each, as in --size T0.0=4.")
+
+
+OPEN_SIZES = """\
+T0: f32[i0{T0.0}, i1{T0.1}] { i2{3}@x, i3{(ceilDiv(T0.1, 3))} = split i1 outer 3 } mesh(x=3)
+T1: f32[i0{T1.0}, i1{T1.1}] { i2{3}@x, i3{(ceilDiv(T1.0, 3))} = split i0 outer 3 } mesh(x=3)
+T2 = matmul(T0, T1): f32[i0{T0.0}, i1{T1.1}, r2{T0.1}]
+T3: f32[i0{12}] { i1{3}@x, i2{4} = split i0 outer 3 } mesh(x=3)
+T4 = neg(T3): f32[i0{12}] { i1{3}@x, i2{4} = split i0 outer 3 } mesh(x=3)
+T5 = set(T4): f32[i0{12}] mesh(x=3)
+T6 = add(T2, T5): f32[i0{T0.0}, i1{12}] mesh(x=3)
+return T6
+"""
+
+
+def test_explain_in_strict_mode(text, monkeypatch):
+    """It says that the program is refused, and why, and still what is communicated."""
+    monkeypatch.setenv("MESHFUSE_STRICT", "1")
+    result = run("explain", text)
+    assert result.exit_code == 1
+    assert result.stdout.startswith(
+        "refused in strict mode: matmul: T2 needs an implicit all-reduce over mesh_x"
+    )
+    assert "\n1. all-reduce over mesh_x" in result.stdout
+    result = run("explain", text, "--json", "--size", "T0=4x16")
+    found = json.loads(result.stdout)
+    assert found["refused"].startswith("strict mode: ") and found["bytes"] == 128
+
+
+def test_explain_of_a_program_that_strict_mode_takes(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHFUSE_STRICT", "1")
+    assert ok("explain", written(tmp_path, "local.mf", LOCAL)).startswith("no communications")
 
 
 @pytest.mark.parametrize("digits", ["99999999999999999999", "9" * 5000], ids=len)

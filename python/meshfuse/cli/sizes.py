@@ -56,6 +56,11 @@ def read_sizes(options: Iterable[str]) -> dict[str, int | tuple[int, ...]] | Non
     return found or None
 
 
+def example_of_sizes(names: Iterable[str]) -> str:
+    """Return options that give open sizes a value, for messages."""
+    return " ".join(f"--size {name}=4" for name in names)
+
+
 def _size(text: str, digits: str) -> int:
     size = whole_number(digits, MAX_SIZE)
     if size is None:

@@ -15,7 +15,14 @@ from ..limits import MAX_SIZE
 from ..program_text import Program, parse
 from .local_tensor import size_value
 
-__all__ = ["ASSUMED_SIZE", "KnownSize", "assume_sizes", "known_sizes", "not_strict"]
+__all__ = [
+    "ASSUMED_SIZE",
+    "KnownSize",
+    "assume_sizes",
+    "completed_sizes",
+    "known_sizes",
+    "not_strict",
+]
 
 #: What a size is taken for where it is not known; resharding decides by the same number.
 ASSUMED_SIZE = 256
@@ -34,8 +41,6 @@ def known_sizes(
         meshfuse.Error: they contradict each other or the program, a name is unknown, or a tensor
             cannot be divided so; the message begins with ``caller``.
     """
-    shapes = {s.names[0]: s.tensors[0].shape() for s in program.inputs() if s.tensors}
-    values: dict[str, int] = {}
     listed = list(known)
     if listed:
         try:
@@ -45,16 +50,42 @@ def known_sizes(
             if caller == "explain" or not told.startswith("explain: "):
                 raise
             raise Error(f"{caller}: {told.removeprefix('explain: ')}") from error
-    for name, given, is_shape in listed:
+    found = _with_equal_ones(fusion, program, _by_symbol(program, listed))
+    if listed:
+        _check_parts(fusion, found, caller)
+    return found
+
+
+def completed_sizes(
+    fusion: Fusion, program: Program, known: Iterable[KnownSize], free: int
+) -> tuple[dict[str, int], list[str]]:
+    """Return values of all open sizes, and those that ``known`` and the operations leave free.
+
+    Args:
+        fusion: The program.
+        program: Its text.
+        known: As the compiler takes it.
+        free: What sizes are taken for that are not known.
+
+    Raises:
+        meshfuse.Error: a tensor cannot be divided with the sizes that are known.
+    """
+    found = _with_equal_ones(fusion, program, _by_symbol(program, known), free)
+    _check_parts(fusion, found, "explain")
+    unknown = [name for name in symbols(program) if name not in found]
+    return found | dict.fromkeys(unknown, free), unknown
+
+
+def _by_symbol(program: Program, known: Iterable[KnownSize]) -> dict[str, int]:
+    shapes = {s.names[0]: s.tensors[0].shape() for s in program.inputs() if s.tensors}
+    values: dict[str, int] = {}
+    for name, given, is_shape in known:
         if not is_shape:
             values[name] = given[0]
             continue
         sizes = zip(shapes.get(name, ()), given, strict=False)
         values |= {text: size for text, size in sizes if not text.isdigit()}
-    found = _with_equal_ones(fusion, program, values)
-    if listed:
-        _check_parts(fusion, found, caller)
-    return found
+    return values
 
 
 def assume_sizes(program: Program, values: Mapping[str, int]) -> dict[str, int]:
@@ -64,7 +95,10 @@ def assume_sizes(program: Program, values: Mapping[str, int]) -> dict[str, int]:
 
 def _check_parts(fusion: Fusion, values: Mapping[str, int], caller: str) -> None:
     """Raise where an execution with these sizes would: parts are cut from views of one element."""
-    text = _C.FusionExecutorCache(not_strict(fusion), 0).compiled_ir()
+    try:
+        text = _C.FusionExecutorCache(not_strict(fusion), 0).compiled_ir()
+    except Error:  # MESHFUSE_STRICT=1 refuses it, whatever the sizes are
+        return
     tensors = parse(text).tensors()
     element = torch.empty(())
     for tv in parse_fusion(text, fusion.uneven).tensors():
@@ -96,11 +130,13 @@ def not_strict(fusion: Fusion) -> Fusion:
     return copy
 
 
-def _with_equal_ones(fusion: Fusion, program: Program, values: dict[str, int]) -> dict[str, int]:
+def _with_equal_ones(
+    fusion: Fusion, program: Program, values: dict[str, int], guessed: int = ASSUMED_SIZE
+) -> dict[str, int]:
     """Try numbers for the other sizes: what the compiler says of two that differ is learned."""
     free = [name for name in symbols(program) if name not in values]
     found = dict(values)
-    guess = {name: ASSUMED_SIZE for name in free}
+    guess = dict.fromkeys(free, guessed)
     for _ in free:
         try:
             _C.explain(fusion, [(name, [n], False) for name, n in (guess | found).items()])
