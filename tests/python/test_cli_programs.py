@@ -360,7 +360,7 @@ def test_explain_of_open_sizes(tmp_path):
     code, told = failed("explain", file, "--size", "T0.1=7")
     assert code == 1 and "of size 7 is not divisible by 3 (DeviceMesh{0 1 2} has 3" in told
     code, told = failed("explain", file, "--suggest")
-    assert code == 1 and told.endswith("leaves open: T0.0. Give each, as in --size T0.0=4.")
+    assert code == 1 and told.endswith("Give each, as in --size T0.0=4 --size T1.1=4.")
 
 
 OPEN_SIZES = """\
@@ -467,9 +467,11 @@ def test_check(text):
     assert ok("check", text, "--examples", "2").startswith(
         "check: 2 examples on mesh(x=2) equal the program alone\n"
     )
-    found = ok_json("check", text, "--mesh", "4", "--mesh", "2x2", "--examples", "1")
+    meshes = ["4", "2x2", "dp=2,tp=1"]  # as plan and convert write them, too
+    options = [word for mesh in meshes for word in ("--mesh", mesh)]
+    found = ok_json("check", text, *options, "--examples", "1")
     assert found["holds"] and found["failure"] is None
-    assert [r["mesh"] for r in found["reports"]] == ["mesh(x=4)", "mesh(y=2, x=2)"]
+    assert [r["mesh"] for r in found["reports"]] == meshes
 
 
 def test_check_of_a_mesh_that_does_not_fit(text):

@@ -21,6 +21,7 @@ SIZE_OPTION = click.option(
 )
 _SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*(?:\.\d+)?)=(?P<sizes>\d+(?:x\d+)*)", re.ASCII)
 _MESH = re.compile(r"\d+(?:x\d+)*|[A-Za-z_]\w*=\d+(?:,[A-Za-z_]\w*=\d+)*", re.ASCII)
+_AXIS = re.compile(r'\b[xyz]=(\d+)(?: "([^"]*)")?')
 
 
 def read_sizes(options: Iterable[str]) -> dict[str, int | tuple[int, ...]] | None:
@@ -107,3 +108,11 @@ def mesh_name(mesh: DeviceMesh) -> str:
     if any(mesh.names):
         return ",".join(f"{name}={n}" for name, n in zip(mesh.names, mesh.shape, strict=True))
     return "x".join(map(str, mesh.shape))
+
+
+def name_of_text(mesh: str) -> str:
+    """Return a mesh in text form, ``mesh(y=2, x=4)``, as the option takes it."""
+    axes = _AXIS.findall(mesh)
+    if axes and all(name for _, name in axes):
+        return ",".join(f"{name}={size}" for size, name in axes)
+    return "x".join(size for size, _ in axes)
