@@ -18,6 +18,7 @@ from meshfuse import FusionDefinition, cli
 from meshfuse.cli.app import COMMANDS
 from meshfuse.cli.command import WrongInput
 from meshfuse.cli.program_file import load
+from meshfuse.cli.sizes import names_of_text
 
 
 @pytest.fixture
@@ -472,6 +473,19 @@ def test_check(text):
     found = ok_json("check", text, *options, "--examples", "1")
     assert found["holds"] and found["failure"] is None
     assert [r["mesh"] for r in found["reports"]] == meshes
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("mesh(x=2)", "2"),
+        ('mesh(y=2 "a) b; c", x=4 "tp": 0 1 2 3 4 5 6 7)', "a) b; c=2,tp=4"),
+        ("mesh(y=2, x=4); mesh(x=2: 2 3)", "2x4; 2"),
+        ("", "none"),
+    ],
+)
+def test_names_of_meshes(text, name):
+    assert names_of_text(text) == name
 
 
 def test_check_of_a_mesh_that_does_not_fit(text):

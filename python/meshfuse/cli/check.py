@@ -12,7 +12,7 @@ from ..check import CheckFailure, CheckReport
 from .command import Failure, FiniteRange, show_json
 from .command import command as make_command
 from .program_file import FILE, UNEVEN, load
-from .sizes import meshes_option, name_of_text
+from .sizes import meshes_option, names_of_text
 
 
 @make_command()
@@ -67,7 +67,7 @@ def _as_dict(reports: list[CheckReport], failure: CheckFailure | None) -> dict[s
     return {
         "holds": failure is None,
         "reports": [
-            dataclasses.asdict(report) | {"mesh": name_of_text(report.mesh)} for report in reports
+            dataclasses.asdict(report) | {"mesh": names_of_text(report.mesh)} for report in reports
         ],
         "failure": failed,
     }

@@ -110,8 +110,12 @@ def mesh_name(mesh: DeviceMesh) -> str:
     return "x".join(map(str, mesh.shape))
 
 
-def name_of_text(mesh: str) -> str:
-    """Return a mesh in text form, ``mesh(y=2, x=4)``, as the option takes it."""
+def names_of_text(meshes: str) -> str:
+    """Return meshes in text form, ``mesh(y=2, x=4)``, as the option takes them; "none" for none."""
+    return "; ".join(map(_name_of_text, meshes.split("; mesh("))) or "none"
+
+
+def _name_of_text(mesh: str) -> str:
     axes = _AXIS.findall(mesh)
     if axes and all(name for _, name in axes):
         return ",".join(f"{name}={size}" for size, name in axes)
