@@ -145,7 +145,9 @@ def why_not_mpirun(seconds: float = 60) -> str | None:
     return None
 
 
-def pass_through(start: Launch, to_stderr: bool = False) -> int:
+def pass_through(
+    start: Launch, to_stderr: bool = False, more: Mapping[str, str] | None = None
+) -> int:
     """Run ranks with this process's input and output; return the exit code.
 
     Signals that end this process go to the launcher, which ends the ranks; the exit code is then
@@ -154,8 +156,9 @@ def pass_through(start: Launch, to_stderr: bool = False) -> int:
     Args:
         start: What to run.
         to_stderr: Send what ranks print to standard error.
+        more: Variables for the ranks.
     """
-    environment = {**os.environ, **_missing(start.environment)}
+    environment = {**os.environ, **_missing(start.environment), **(more or {})}
     waited = {*_ENDING, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     ended_by: int | None = None

@@ -21,7 +21,7 @@ import torch
 from cli_programs import failed, ok, ok_json, process, run, written
 
 import meshfuse
-from meshfuse import launchers
+from meshfuse import launchers, run_failures
 from meshfuse.cli import doctor_machine, doctor_ranks
 from meshfuse.cli.doctor_environment import VARIABLES, check_environment
 from meshfuse.cli.finding import Finding
@@ -136,6 +136,57 @@ def test_ctrl_c_of_a_terminal(tmp_path):
     started.stdout.close()
     os.close(ours)
     os.close(theirs)
+
+
+SECOND_FAILS = """\
+import torch
+from meshfuse import Communicator
+from meshfuse.cli.doctor_program import inputs, program
+rank = Communicator.instance().rank()
+x, w = inputs()
+if rank == 1:
+    raise ValueError("no weights\\nat all")
+program().execute([x.chunk(2, 1)[rank].contiguous(), w.chunk(2, 0)[rank].contiguous()])
+"""
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_run_says_which_rank_failed_first(tmp_path, launcher):
+    """Launchers name that whose process ends first, which may have waited for the other one."""
+    script = written(tmp_path, "fails.py", SECOND_FAILS)
+    call = ["run", "-n", "2", "--launcher", launcher]
+    result = process(*call, script)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "meshfuse: rank 1 failed first: ValueError: no weights"
+    found = json.loads(process(*call, "--json", script).stdout)
+    assert found["failed_first"] == {"rank": 1, "error": "ValueError: no weights\nat all"}
+
+
+def test_failures_that_follow_others(tmp_path, monkeypatch):
+    """They are nobody's first one, and lines that cannot be read are left out."""
+    file = written(tmp_path, "failures", "no json\n")
+    monkeypatch.setenv("MESHFUSE_FAILURES", str(file))
+    run_failures.note_failure(0, "PeerError: rank 2 failed", follows=True)
+    assert run_failures.first_failure(file) is None
+    run_failures.note_failure(2, "KeyError: 'k'", follows=False)
+    run_failures.note_failure(1, "KeyError: 'k'", follows=False)
+    assert str(run_failures.first_failure(file)) == "rank 2 failed first: KeyError: 'k'"
+    monkeypatch.setenv("MESHFUSE_FAILURES", str(tmp_path / "gone"))
+    run_failures.note_failure(0, "ValueError", follows=False)
+    assert not (tmp_path / "gone").exists()
+
+
+def test_process_groups_under_mpirun(tmp_path):
+    """mpirun does not set what they need: the cure is said."""
+    text = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    script = written(tmp_path, "group.py", text)
+    result = process("run", "-n", "1", "--launcher", "mpirun", script)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == (
+        f"meshfuse: {script} calls init_process_group, which needs RANK and MASTER_ADDR, but mpirun "
+        "sets neither: if that is what it failed for, give --launcher torchrun."
+    )
+    assert process("run", "-n", "1", "--launcher", "torchrun", script).returncode == 0
 
 
 def test_torchrun_is_chosen_without_mpi(hello, monkeypatch, tmp_path):
