@@ -29,7 +29,7 @@ class RankFailure:
 
 
 def note_failure(rank: int, error: str, follows: bool) -> None:
-    """Append a failure of this rank to the file, if there is one; nothing that goes wrong counts."""
+    """Append a failure of this rank to the file, if there is one that can be written."""
     path = os.environ.get(VARIABLE)
     if not path:
         return

@@ -177,14 +177,14 @@ def test_failures_that_follow_others(tmp_path, monkeypatch):
 
 
 def test_process_groups_under_mpirun(tmp_path):
-    """mpirun does not set what they need: the cure is said."""
+    """What they need is not set there: the cure is said."""
     text = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     script = written(tmp_path, "group.py", text)
     result = process("run", "-n", "1", "--launcher", "mpirun", script)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == (
-        f"meshfuse: {script} calls init_process_group, which needs RANK and MASTER_ADDR, but mpirun "
-        "sets neither: if that is what it failed for, give --launcher torchrun."
+        f"meshfuse: {script} calls init_process_group, which needs RANK and MASTER_ADDR, but "
+        "mpirun sets neither: if that is what it failed for, give --launcher torchrun."
     )
     assert process("run", "-n", "1", "--launcher", "torchrun", script).returncode == 0
 

@@ -73,8 +73,8 @@ def _with_open_sizes(
     unit = stand_in(program) * _RARE
     values, unknown = completed_sizes(fusion, program, given, unit)
     try:
-        one = fd.explain(sizes=sizes | values)
-        two = fd.explain(sizes=sizes | values | dict.fromkeys(unknown, 2 * unit))
+        one = fd.explain(sizes={**sizes, **values})
+        two = fd.explain(sizes={**sizes, **values, **dict.fromkeys(unknown, 2 * unit)})
     except Error:
         raise error from None
     pairs = zip(one.communications, two.communications, strict=True)
