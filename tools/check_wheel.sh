@@ -30,9 +30,16 @@ if [[ -z $wheel ]]; then
   mkdir -p dist build
   options=()
   [[ -z ${OBJECTS:-} ]] || options=(-C "cmake.define.MESHFUSE_OBJECTS=$(realpath "$OBJECTS")")
+  : >build/wheel.log
+  while sleep 30 &>/dev/null; do # it takes minutes: show how far ninja is, "[12/345]"
+    grep -Eo '^\[[0-9]+/[0-9]+\]' build/wheel.log | tail -1 || true
+  done &
+  shown=$!
+  trap 'kill "$shown" 2>/dev/null || true' EXIT
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-2} "$PY" -m build --wheel --no-isolation "${options[@]}" \
     --outdir build/dist . >build/wheel.log 2>&1 ||
     { tail -50 build/wheel.log; echo "more in build/wheel.log"; exit 1; }
+  kill "$shown" || true
   built=$(echo build/dist/meshfuse-*.whl)
   # Nothing is added to the wheel; its name gets the oldest glibc that it runs with.
   "$PY" -m auditwheel repair "${external[@]}" --wheel-dir dist "$built" >>build/wheel.log 2>&1 ||

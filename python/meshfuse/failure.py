@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
@@ -16,6 +17,7 @@ from . import _C
 from ._C import FusionExecutorCache
 from .exceptions import PeerError
 from .repro_on_failure import write_bundle_of_failure
+from .run_failures import note_failure
 
 _log = logging.getLogger("meshfuse")
 _process = os.getpid()
@@ -123,6 +125,8 @@ def _process_failed(kind: type[BaseException], error: BaseException | None) -> N
     global _failed
     _failed = True
     sys.stderr.flush()
+    with contextlib.suppress(Exception):  # the others must be told, whatever happens here
+        note_failure(_C.communicator().rank(), _text(kind, error), issubclass(kind, PeerError))
     _C.name_end(f"failed: {_text(kind, error)}")
     _C.report_failure(_text(kind, error))
 

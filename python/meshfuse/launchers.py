@@ -31,6 +31,9 @@ SHARE = {
     "OMPI_MCA_mpi_yield_when_idle": "1",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_GRACE_S = 3.0  # for a launcher to end its ranks
+_LOOK_S = 1.0  # SIGCHLD may go to another thread
 # Loads the plugin in a process of its own, and says which MPI it uses.
 _LOAD = """\
 import ctypes, sys, torch, meshfuse
@@ -92,7 +95,7 @@ def run_quietly(
     added: Mapping[str, str] | None = None,
     only: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run a process to its end, and end it with all its children after so many seconds.
+    """Run a process to its end; after so many seconds, or an interrupt, end it and its children.
 
     Its environment is ``only``, or that of this process with ``added``.
     """
@@ -142,33 +145,45 @@ def why_not_mpirun(seconds: float = 60) -> str | None:
     return None
 
 
-def pass_through(start: Launch, to_stderr: bool = False) -> int:
+def pass_through(
+    start: Launch, to_stderr: bool = False, more: Mapping[str, str] | None = None
+) -> int:
     """Run ranks with this process's input and output; return the exit code.
 
-    Signals that end this process go to the launcher first, which ends the ranks.
+    Signals that end this process go to the launcher, which ends the ranks; the exit code is then
+    128 and the number of the first one. Those of a terminal reach the launcher by themselves.
 
     Args:
         start: What to run.
         to_stderr: Send what ranks print to standard error.
+        more: Variables for the ranks.
     """
-    environment = {**os.environ, **_missing(start.environment)}
-    process = subprocess.Popen(start.command, env=environment, stdout=2 if to_stderr else None)
-
-    def forward(number: int, frame: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGHUP)}
+    environment = {**os.environ, **_missing(start.environment), **(more or {})}
+    waited = {*_ENDING, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    ended_by: int | None = None
     try:
-        while True:
-            try:
-                code = process.wait()
-                return code if code >= 0 else 128 - code
-            except KeyboardInterrupt:  # a terminal sends it to the launcher, too
+        process = subprocess.Popen(
+            start.command,
+            env=environment,
+            stdout=2 if to_stderr else None,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+        )
+        while (code := process.poll()) is None:
+            got = signal.sigtimedwait(waited, _LOOK_S)
+            if got is None or got.si_signo == signal.SIGCHLD:
                 continue
+            by_kernel = got.si_code > 0  # by a terminal, to all of its group
+            if by_kernel and signal.getsignal(got.si_signo) == signal.SIG_IGN:
+                continue  # as nohup asks
+            ended_by = ended_by or got.si_signo
+            if not by_kernel or got.si_signo != signal.SIGINT:
+                process.send_signal(got.si_signo)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if ended_by is not None:
+        return 128 + ended_by
+    return code if code >= 0 else 128 - code
 
 
 def _missing(added: Mapping[str, str]) -> dict[str, str]:
@@ -176,6 +191,43 @@ def _missing(added: Mapping[str, str]) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[str, str]:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+    """End a launcher and the ranks, which are in sessions and process groups of their own."""
+    ranks = _descendants(process.pid)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.terminate()  # a launcher ends its ranks, and removes its files
+        process.wait(_GRACE_S)
+    process.kill()
+    for pid, began in (ranks | _descendants(process.pid)).items():
+        if _born(pid) == began:  # no other process that has the number now
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     return process.communicate()
+
+
+def _descendants(pid: int) -> dict[int, str]:
+    """Return the processes that one has started, and those that they have, with their births."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        facts = _facts(int(entry.name)) if entry.name.isdigit() else []
+        if facts:
+            children.setdefault(int(facts[1]), []).append(int(entry.name))
+    found: dict[int, str] = {}
+    parents = [pid]
+    while parents:
+        for child in children.get(parents.pop(), ()):
+            found[child] = _born(child)
+            parents.append(child)
+    return found
+
+
+def _born(pid: int) -> str:
+    facts = _facts(pid)
+    return facts[19] if facts else ""
+
+
+def _facts(pid: int) -> list[str]:
+    """Return the fields of a process behind its name, its state first; none where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -7,6 +7,7 @@ leave nothing behind.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 DELAY = 1.0  #: seconds until a bar appears
 
 _Item = TypeVar("_Item")
+_shown = threading.Lock()  # held while there is a bar: two would overwrite each other
 
 
 def tracked(items: Iterable[_Item], what: str, total: int | None = None) -> Iterator[_Item]:
@@ -72,11 +74,12 @@ class Progress:
     ) -> None:
         """Take the bar away."""
         if self._bar is not None:
-            self._bar.stop()
+            _end(self._bar)
 
     def advance(self, done: int, total: int | None) -> None:
         """Say how much is done, of how much if that is known."""
-        if not self._tried and time.monotonic() - self._begun >= DELAY:
+        due = not self._tried and time.monotonic() - self._begun >= DELAY
+        if due and not _shown.locked():
             self._tried = True
             self._bar = _bar()
             self._task = None if self._bar is None else self._bar.add_task(self._what)
@@ -108,6 +111,8 @@ def busy(what: str) -> Iterator[None]:
 
 
 def _on_terminal() -> bool:
+    if os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
+        return False
     try:
         return sys.stderr is not None and sys.stderr.isatty()
     except ValueError:  # it is closed
@@ -121,22 +126,25 @@ def _show_until(what: str, ended: threading.Event) -> None:
     if bar is not None:
         bar.add_task(what, total=None)
         ended.wait()
-        bar.stop()
+        _end(bar)
 
 
 def _bar() -> Bar | None:
     """Begin a bar; None where ``rich`` is missing, or another bar is shown."""
     try:
         from rich.console import Console
-        from rich.errors import LiveError
         from rich.progress import Progress as Bar
     except ImportError:
+        return None
+    if not _shown.acquire(blocking=False):
         return None
     console = Console(file=sys.stderr)
     # What the work prints goes where it always goes.
     bar = Bar(console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-    try:
-        bar.start()
-    except LiveError:
-        return None
+    bar.start()
     return bar
+
+
+def _end(bar: Bar) -> None:
+    bar.stop()
+    _shown.release()

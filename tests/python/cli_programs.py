@@ -72,9 +72,9 @@ definition, number = matmul(), 3
 """
 
 
-def run(*arguments: Any, env: dict[str, str] | None = None) -> Result:
+def run(*arguments: Any, env: dict[str, str] | None = None, input: str | None = None) -> Result:
     """Call the command line in this process."""
-    return CliRunner().invoke(group, [str(a) for a in arguments], env=env)
+    return CliRunner().invoke(group, [str(a) for a in arguments], env=env, input=input)
 
 
 def ok(*arguments: Any) -> str:
@@ -88,9 +88,9 @@ def ok_json(*arguments: Any) -> Any:
     return json.loads(ok(*arguments, "--json"))
 
 
-def failed(*arguments: Any) -> tuple[int, str]:
+def failed(*arguments: Any, input: str | None = None) -> tuple[int, str]:
     """Return exit code and message of a call that fails."""
-    result = run(*arguments)
+    result = run(*arguments, input=input)
     assert result.exit_code != 0, result.output
     assert "Traceback" not in result.output, result.output
     return result.exit_code, click.unstyle(result.stderr).removeprefix("meshfuse: ").strip()

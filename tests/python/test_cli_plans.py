@@ -12,6 +12,8 @@ from cli_programs import ROW_PARALLEL, failed, ok, ok_json, run, written
 
 import meshfuse
 from meshfuse import FusionDefinition
+from meshfuse.cli import plan
+from meshfuse.planner.links import Links
 
 
 @pytest.fixture
@@ -49,8 +51,9 @@ def planner(monkeypatch):
 def test_plan(text):
     lines = ok("plan", text, "--mesh", "8", "--mesh", "2x2").splitlines()
     assert lines[0].split("  ")[0] == "mesh"
-    assert lines[2].split() == ["8", "*", "1", "16", "KiB", "3", "MiB", "12.5", "1", "x"]
-    assert lines[3].split() == ["2x2", "1", "8", "KiB", "3", "MiB", "25.0", "1", "x"]
+    assert "sent, KiB   peak memory, MiB   time, us" in lines[0]
+    assert lines[2].split() == ["8", "*", "1", "16.00", "3.00", "12.5", "1", "x"]
+    assert lines[3].split() == ["2x2", "1", "8.00", "3.00", "25.0", "1", "x"]
     assert lines[4] == "* the least time"
 
 
@@ -61,7 +64,7 @@ def test_plan_as_json(text):
     assert [entry["mesh"] for entry in found] == ["8", "dp=2,tp=4"]
     assert set(found[0]) == {
         *("mesh", "communications", "bytes", "peak_memory", "time_us"),
-        *("computed", "repeated_over"),
+        *("computed", "repeated_over", "links"),
     }
 
 
@@ -72,7 +75,7 @@ def test_plan_on_a_mesh_that_does_not_fit(text):
     assert result.exit_code == 1 and "12.5" in result.stdout
     assert result.stderr == "meshfuse: mesh 3: plan: 16 elements cannot be divided by 3.\n"
     result = run("plan", text, "--mesh", "3", "--json")
-    assert result.exit_code == 1 and set(json.loads(result.stdout)[0]) == {"mesh", "error"}
+    assert result.exit_code == 1 and set(json.loads(result.stdout)[0]) == {"mesh", "error", "links"}
 
 
 def test_plan_on_the_mesh_of_the_program(text):
@@ -84,9 +87,54 @@ def test_plan_that_repeats_work(text):
     """The splits are over mesh_x alone."""
     lines = ok("plan", text, "--mesh", "2x4", "--mesh", "8").splitlines()
     assert lines[2].split()[-2:] == ["2", "x"] and lines[3].split()[-2:] == ["1", "x"]
-    assert lines[-1] == (
+    assert lines[-2] == (
         "mesh 2x4: no operation is divided over mesh_y; the same is computed 2 times"
     )
+
+
+def test_least_time_that_repeats_work(text, planner, monkeypatch):
+    """The star says so."""
+    found = Cost.to_dict
+    monkeypatch.setattr(
+        Cost, "to_dict", lambda self: found(self) | {"computed": self.mesh.size / 4}
+    )
+    lines = ok("plan", text, "--mesh", "8", "--mesh", "4").splitlines()
+    assert "* the least time, though mesh 8 computes the same 2 times" in lines
+
+
+@pytest.mark.parametrize(
+    ("counts", "unit", "shown"),
+    [
+        ([0, 512], "B", ["0", "512"]),
+        ([2048, 3 << 20], "KiB", ["2.00", "3072.00"]),
+        ([1 << 19, 3 << 20], "MiB", ["0.50", "3.00"]),
+        ([], "B", []),
+    ],
+)
+def test_one_unit_for_a_column(counts, unit, shown):
+    found = plan._Unit(counts)
+    assert (found.name, [found.write(count) for count in counts]) == (unit, shown)
+
+
+def test_figures_of_links(text, tmp_path, monkeypatch):
+    """It is said which are used: published ones, those that were measured, or those given."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("MESHFUSE_LINKS", raising=False)
+    shown = "figures of links: shared-memory, published; measure those of this machine by meshfuse"
+    assert shown in ok("plan", text).splitlines()[-1]
+    slow, quick = (ok_json("plan", text, *o)[0] for o in ((), ("--links", "nvlink")))
+    assert quick["links"] == "nvlink, published" and quick["time_us"] != slow["time_us"]
+    path = Links.preset("nvlink").save()
+    measured = ok_json("plan", text)[0]
+    assert measured["time_us"] == quick["time_us"]
+    assert measured["links"].startswith(f"{path}, published: NVLink 4")
+    assert ok_json("plan", text, "--links", path)[0] == measured
+
+
+def test_links_that_are_missing(text):
+    code, told = failed("plan", text, "--links", "carrier-pigeon")
+    assert code == 2
+    assert "'carrier-pigeon' is neither a file nor one of shared-memory, " in " ".join(told.split())
 
 
 def test_plan_of_a_program_without_a_mesh(tmp_path):
@@ -115,7 +163,7 @@ def test_not_available(text, call, name, monkeypatch):
 @pytest.fixture
 def pictures(monkeypatch):
     module = types.ModuleType("meshfuse.pictures")
-    module.terminal = lambda fd, sizes: "\x1b[31mpicture\x1b[0m"
+    module.terminal = lambda fd, sizes, colour: "colours" if colour else "picture"
     monkeypatch.setitem(sys.modules, "meshfuse.pictures", module)
     monkeypatch.setattr(
         FusionDefinition,

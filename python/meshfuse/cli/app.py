@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Sequence
 
 import click
 
 from ..package_version import version
+from .command import show_error
+from .output import BrokenOutputError, drop_output
 
 # Name of the command and of its module, and the line that the list of commands shows.
 COMMANDS = {
@@ -39,6 +42,18 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; that there is none is JSON, too, where that is asked for."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if "--json" in args:
+                with contextlib.suppress(BrokenOutputError):
+                    show_error(error)
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list from the lines here, so that it imports no command."""
         with formatter.section("Commands"):
@@ -54,15 +69,24 @@ class Commands(click.Group):
 def group() -> None:
     """Look at tensor programs on meshes of devices, check them, and run them.
 
-    FILE is a program in text form (as fd.ir() prints it), or SCRIPT.py:OBJECT, where the object is
-    a FusionDefinition, a class of definitions, or a function that returns one.
+    FILE is a program in text form (as fd.ir() prints it; - for standard input), or
+    SCRIPT.py:OBJECT, where the object is a FusionDefinition, a class of definitions, or a function
+    that returns one.
     """
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line; return the exit code.
+
+    Without arguments, those of the process, it is all that the process does.
+    """
     try:
-        group.main(None if arguments is None else list(arguments), prog_name="meshfuse")
+        given = None if arguments is None else list(arguments)
+        group.main(given, prog_name="meshfuse", obj=arguments is None)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except OSError as error:  # of --help and --version
+        drop_output()
+        click.echo(f"meshfuse: cannot write to standard output: {error.strerror}.", err=True)
+        return 1
     return 0

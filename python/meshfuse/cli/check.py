@@ -9,10 +9,10 @@ import click
 
 from .._C import DeviceMesh
 from ..check import CheckFailure, CheckReport
-from .command import Failure, show_json
+from .command import Failure, FiniteRange, show_json
 from .command import command as make_command
 from .program_file import FILE, UNEVEN, load
-from .sizes import meshes_option
+from .sizes import meshes_option, names_of_text
 
 
 @make_command()
@@ -22,7 +22,7 @@ from .sizes import meshes_option
 @click.option("--examples", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="Start of random numbers.")
 @click.option(
-    "--rtol", type=click.FloatRange(0), help="Allowed difference; default: what rounding does."
+    "--rtol", type=FiniteRange(0), help="Allowed difference; default: what rounding does."
 )
 def command(
     file: str,
@@ -37,15 +37,14 @@ def command(
 
     Where a result differs, the smallest failing program that was found is shown, and a script.
     """
-    from .screen import show_text, working
+    from .screen import show_text
 
     fd = load(file, uneven)
     reports: list[CheckReport] = []
     failure: CheckFailure | None = None
     for mesh in meshes or (None,):
         try:
-            with working("checking"):
-                reports.append(fd.check(mesh, rtol, examples, seed))
+            reports.append(fd.check(mesh, rtol, examples, seed))
         except CheckFailure as found:
             failure = found
             break
@@ -67,6 +66,8 @@ def _as_dict(reports: list[CheckReport], failure: CheckFailure | None) -> dict[s
     }
     return {
         "holds": failure is None,
-        "reports": [dataclasses.asdict(report) for report in reports],
+        "reports": [
+            dataclasses.asdict(report) | {"mesh": names_of_text(report.mesh)} for report in reports
+        ],
         "failure": failed,
     }

@@ -17,10 +17,13 @@ from typing import IO, Any
 import click
 
 from ..exceptions import Error, InternalError, PeerError, UnsupportedError
+from .output import BrokenOutputError, say
 from .wording import for_flags
 
 # What a program's own faults are raised as.
 _TOLD = (Error, UnsupportedError, PeerError, NotImplementedError)
+
+_INTERRUPTED, _UNREAD = 130, 141  # 128 + SIGINT and SIGPIPE, as shells say it
 
 
 class Failure(click.ClickException):
@@ -37,6 +40,19 @@ class WrongInput(Failure):
     """A file or text is not what the command line says it is: exit code 2."""
 
     exit_code = 2
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers that are neither NaN nor infinite."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
 
 
 class Command(click.Command):
@@ -66,7 +82,12 @@ class Command(click.Command):
         try:
             with _quiet_log():
                 return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+        except KeyboardInterrupt:
+            click.echo("meshfuse: interrupted", err=True)
+            raise click.exceptions.Exit(_INTERRUPTED) from None
+        except BrokenOutputError as error:
+            raise _without_output(ctx, error) from None
+        except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             shown = _as_click(ctx, error)
@@ -75,8 +96,36 @@ class Command(click.Command):
             if show_traceback:
                 click.echo(traceback.format_exc(), err=True, nl=False)
             if as_json:
-                click.echo(json.dumps({"error": shown.format_message()}))
+                try:
+                    show_error(shown)
+                except BrokenOutputError as broken:
+                    raise _without_output(ctx, broken) from None
             raise shown from None
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read the arguments; what is wrong with them is JSON, too, where that is asked for."""
+        given = list(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            if self._asks_for_json(info_name, given, parent):
+                with contextlib.suppress(BrokenOutputError):
+                    show_error(error)
+            raise
+
+    def _asks_for_json(
+        self, info_name: str | None, args: list[str], parent: click.Context | None
+    ) -> bool:
+        """Return whether --json is among wrong arguments, and this command's."""
+        how = {"resilient_parsing": True, "ignore_unknown_options": True}
+        found = super().make_context(info_name, args, parent, allow_extra_args=True, **how)
+        return bool(found.params.get("as_json"))
 
 
 def command(help: str | None = None, **attributes: Any) -> Callable[..., click.Command]:
@@ -86,7 +135,20 @@ def command(help: str | None = None, **attributes: Any) -> Callable[..., click.C
 
 def show_json(value: Any) -> None:
     """Print a value as JSON; a float that JSON does not have is null."""
-    click.echo(json.dumps(_finite(value), indent=2))
+    say(json.dumps(_finite(value), indent=2))
+
+
+def show_error(error: click.ClickException) -> None:
+    """Print an error as JSON."""
+    say(json.dumps({"error": error.format_message()}))
+
+
+def _without_output(ctx: click.Context, error: BrokenOutputError) -> click.exceptions.Exit:
+    """Return how a command ends that cannot say what it found."""
+    if error.is_pipe:
+        return click.exceptions.Exit(_UNREAD)
+    click.echo(f"meshfuse: {ctx.info_name}: {error}", err=True)
+    return click.exceptions.Exit(1)
 
 
 def _finite(value: Any) -> Any:

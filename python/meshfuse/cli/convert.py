@@ -11,7 +11,8 @@ from ..limits import MAX_AXES
 from ..sharding import Sharding
 from .command import Failure, WrongInput, show_json
 from .command import command as make_command
-from .sharding_forms import READ, WRITE
+from .output import say
+from .sharding_forms import READ, WRITE, with_axes
 from .sizes import mesh_name, read_mesh
 
 
@@ -28,7 +29,7 @@ from .sizes import mesh_name, read_mesh
 @click.option(
     "--ndim",
     type=click.IntRange(0, MAX_AXES),
-    help="Number of axes of the tensor; default: as TEXT says.",
+    help="Number of axes of the tensor, where TEXT does not say it.",
 )
 def command(
     text: str,
@@ -49,13 +50,15 @@ def command(
     except Error as error:
         raise WrongInput(str(error)) from error
     try:
-        written = WRITE[target](sharding, ndim)
+        if ndim is not None:
+            sharding = with_axes(sharding, ndim, source)
+        written = WRITE[target](sharding)
     except Error as error:
         raise Failure(str(error)) from error
     if as_json:
         show_json(_as_dict(sharding, target, written))
     else:
-        click.echo(written)
+        say(written)
 
 
 def _as_dict(sharding: Sharding, target: str, written: str) -> dict[str, object]:

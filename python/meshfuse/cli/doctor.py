@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
+from .command import FiniteRange, library, show_json
 from .command import command as make_command
-from .command import library, show_json
 from .finding import Finding
+from .output import say
 
 
 @make_command()
@@ -19,7 +20,7 @@ from .finding import Finding
 @click.option("--quick", is_flag=True, help="Start no ranks.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(1),
+    type=FiniteRange(1, 86400),
     default=60.0,
     show_default=True,
     help="Seconds that ranks have to start, run and end.",
@@ -30,16 +31,17 @@ def command(measure: bool, quick: bool, timeout: float, as_json: bool) -> None:
     Ranks are started and run a program. Every fault is shown with its cure; exit code 1 if there
     is one.
     """
-    from .screen import show_text, working
+    from ..progress import busy
+    from .screen import show_text
 
     measure_links = library("doctor --measure", "planner", "measure_links") if measure else None
     found: list[Finding] = []
     for name, check in _checks(quick, timeout):
-        with working(f"checking {name}"):
+        with busy(f"checking {name}"):
             found += check()
     links: Any = None
     if measure_links is not None:
-        with working("measuring"):
+        with busy("measuring"):
             links = measure_links()
         found.append(_keep(links))
     failed = any(finding.status == "failed" for finding in found)
@@ -88,7 +90,7 @@ def _show(found: list[Finding]) -> None:
     show_findings([(f.check, f.status, f.fact, f.cure) for f in found])
     counts = Counter(f.status for f in found)
     faults, warnings = counts["failed"], counts["warning"]
-    click.echo(
+    say(
         f"\n{faults or 'no'} fault{'' if faults == 1 else 's'}, "
         f"{warnings or 'no'} warning{'' if warnings == 1 else 's'}"
     )

@@ -81,6 +81,7 @@ VARIABLES: dict[str, Callable[[str], str | None]] = {
         None if re.fullmatch(r"all|[\d, ]+", t) else "is no list of ranks: write 0,1 or all"
     ),
     "MESHFUSE_ENABLE": _of(ENABLE),
+    "MESHFUSE_FAILURES": _any,  # of meshfuse run to its ranks
     "MESHFUSE_IGNORE_USER_SCHEDULE": _is_flag,
     "MESHFUSE_LINKS": _any,
     "MESHFUSE_MASTER_ADDR": _any,

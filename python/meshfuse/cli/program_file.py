@@ -3,20 +3,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import traceback
+from collections.abc import Iterator
+from importlib.abc import Loader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from ..definition import FusionDefinition, parse_ir
-from ..exceptions import Error
+from ..exceptions import Error, UnsupportedError
 from .command import WrongInput, output_to_stderr
+from .output import give_back, keep_from_scripts
 
+_OWN = str(Path(__file__).resolve().parents[1])
+_MAX_BYTES = 64 << 20  # of a text; a program of 10,000 operations has about 2 MB
+_STDIN = "-"
 _MODULE = "__meshfuse_script__"  # not "__main__": what stands behind that test does not run
 
 
@@ -46,21 +55,42 @@ def load(name: str, uneven: bool = False) -> FusionDefinition:
 
 
 def _from_text(file: Path, uneven: bool) -> FusionDefinition:
-    if not file.exists():
-        raise WrongInput(
-            f"there is no file {file}. Give a program in text form, or SCRIPT.py:OBJECT."
-        )
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise WrongInput(f"{file} cannot be read as text: {error}.") from error
+    name = "standard input" if str(file) == _STDIN else str(file)
+    text = _read(file, name)
     try:
         return parse_ir(text, uneven=uneven)
     except Error as error:
         raise WrongInput(
-            f"{file} is not a program in text form, as fd.ir() prints it: {error}"
+            f"{name} is not a program in text form, as fd.ir() prints it: {error}"
             + ("" if uneven else _uneven_advice(text))
         ) from error
+
+
+def _read(file: Path, name: str) -> str:
+    if str(file) != _STDIN and not file.exists():
+        raise WrongInput(
+            f"there is no file {file}. Give a program in text form, or SCRIPT.py:OBJECT."
+        )
+    try:
+        with _standard_input() if str(file) == _STDIN else file.open("rb") as opened:
+            read = opened.read(_MAX_BYTES + 1)
+        if len(read) > _MAX_BYTES:
+            raise WrongInput(
+                f"{name} has more than {_MAX_BYTES} bytes, too many for a program in text form."
+            )
+        text = read.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongInput(f"{name} cannot be read as text: {error}.") from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise WrongInput(f"{name} is not text: line {line} has a zero byte.")
+    return text
+
+
+def _standard_input() -> contextlib.AbstractContextManager[IO[bytes]]:
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed")
+    return contextlib.nullcontext(sys.stdin.buffer)
 
 
 def _uneven_advice(text: str) -> str:
@@ -79,12 +109,14 @@ def _from_script(file: Path, wanted: str) -> FusionDefinition:
         raise WrongInput(
             f"{file} is a script: say which of its objects, as in {file}:NAME. {_offered(module)}"
         )
+    name = f"{file}:{wanted}"
     found: Any = module
-    for part in wanted.split("."):
-        if not hasattr(found, part):
-            raise WrongInput(f"{file} has no {wanted}. {_offered(module)}")
-        found = getattr(found, part)
-    return _definition(found, f"{file}:{wanted}", module)
+    with _users_code(name):
+        for part in wanted.split("."):
+            if not hasattr(found, part):
+                raise WrongInput(f"{file} has no {wanted}. {_offered(module)}")
+            found = getattr(found, part)
+        return _definition(found, name, module)
 
 
 def _definition(found: Any, name: str, module: ModuleType) -> FusionDefinition:
@@ -105,11 +137,7 @@ def _definition(found: Any, name: str, module: ModuleType) -> FusionDefinition:
             "without any. Give them defaults, or add to the script a function without parameters "
             "that calls it."
         )
-    try:
-        with output_to_stderr():
-            made = found()
-    except (Exception, SystemExit) as error:
-        raise WrongInput(f"{name} raised {_raised(error)}.") from error
+    made = found()
     if not isinstance(made, FusionDefinition):
         raise WrongInput(
             f"{name} returned {_described(made)}, not a FusionDefinition. Return the definition."
@@ -119,35 +147,58 @@ def _definition(found: Any, name: str, module: ModuleType) -> FusionDefinition:
 
 
 def _define(fd: FusionDefinition, name: str) -> None:
-    """Run definition() and multidevice_schedule() of a class, which are the user's code."""
-    if getattr(fd, "definition", None) is None:
+    """Run definition() and multidevice_schedule() of a class; a definition must be finished."""
+    if getattr(fd, "definition", None) is not None:
+        fd._executor()
         return
     try:
+        fd._executor().fusion().ir()
+    except RuntimeError as error:  # an Error is one
+        text = str(error).removeprefix("execute: ").rstrip(".")
+        raise WrongInput(f"{name} is not a finished definition: {text}.") from error
+
+
+@contextlib.contextmanager
+def _users_code(name: str) -> Iterator[None]:
+    """Name what code of a script raises as the script's, whatever it is."""
+    try:
         with output_to_stderr():
-            fd._executor()
-    except NotImplementedError:  # what meshfuse does not have
+            yield
+    except (click.ClickException, KeyboardInterrupt, UnsupportedError):  # what meshfuse lacks
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise WrongInput(f"{name} raised {_raised(error)}.") from error
 
 
 def _run(file: Path) -> ModuleType:
     """Import a script by its path; its folder is searched for modules as if it had been started."""
+    _keep_output()
     spec = importlib.util.spec_from_file_location(_MODULE, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[_MODULE] = module  # dataclasses and pickle look a class's module up
     sys.path.insert(0, str(file.resolve().parent))
     try:
-        with output_to_stderr():
-            spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise WrongInput(f"{file} is not Python: {error.msg}, in line {error.lineno}.") from error
-    except (Exception, SystemExit) as error:
-        raise WrongInput(f"{file} raised {_raised(error)}.") from error
+        with _users_code(str(file)):
+            _execute(spec.loader, module, file)
     finally:
         sys.path.remove(str(file.resolve().parent))
     return module
+
+
+def _execute(loader: Loader, module: ModuleType, file: Path) -> None:
+    try:
+        loader.exec_module(module)
+    except SyntaxError as error:
+        line = f", in line {error.lineno}" if error.lineno else ""
+        raise WrongInput(f"{error.filename or file} is not Python: {error.msg}{line}.") from error
+
+
+def _keep_output() -> None:
+    context = click.get_current_context(silent=True)
+    keep_from_scripts()
+    if context is not None and not context.obj:  # called by a program that goes on
+        context.call_on_close(give_back)
 
 
 def _offered(module: ModuleType) -> str:
@@ -191,12 +242,12 @@ def _described(value: Any) -> str:
 
 def _raised(error: BaseException) -> str:
     """Return an exception with the last line of the user's code that it went through."""
-    own = str(Path(__file__).resolve().parent.parent)
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((own, "<frozen"))
-    ]
-    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    text = str(error).rstrip(".")
+    installed = (_OWN, "<frozen", *(sysconfig.get_path(p) for p in ("stdlib", "purelib")))
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(installed)]
+    where = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
+    try:
+        text = str(error).rstrip(".")
+    except BaseException as second:
+        return f"{type(error).__name__} (its __str__ raises {type(second).__name__}){where}"
     return f"{type(error).__name__}{f': {text}' if text else ''}{where}"

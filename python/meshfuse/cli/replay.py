@@ -21,7 +21,8 @@ def command(bundle: str, show: bool, as_json: bool) -> None:
     execution fails. Exit code 1: the recorded error recurs, or another one does, or results differ.
     """
     from ..exceptions import Error
-    from .screen import show_text, working
+    from ..progress import busy
+    from .screen import show_text
 
     try:
         read = load_bundle(bundle)
@@ -37,7 +38,7 @@ def command(bundle: str, show: bool, as_json: bool) -> None:
         lines = [f"{name}: {value}" for name, value in facts.items() if name != "program"]
         show_text("\n".join([*lines, "", read.program or ""]).rstrip())
         return
-    with working("replaying"):
+    with busy("replaying"):
         result = replay(read)
     if as_json:
         show_json(result.to_dict())

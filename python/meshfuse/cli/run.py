@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import tempfile
 from pathlib import Path
 
 import click
 
 from .. import launchers
+from ..run_failures import VARIABLE, RankFailure, first_failure
 from .command import Failure, WrongInput, show_json
 from .command import command as make_command
+from .output import say
+
+_GROUPS = re.compile(r"\b(init_process_group|init_device_mesh)\(")
 
 
 @make_command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -45,7 +52,7 @@ def command(
         raise Failure(f"run: {reason}. `meshfuse doctor` says more; or use --launcher torchrun.")
     chosen = launcher or ("mpirun" if reason is None else "torchrun")
     start = launchers.launch(chosen, ranks, [str(script), *arguments])
-    code = 0 if dry_run else launchers.pass_through(start, to_stderr=as_json)
+    code, first = (0, None) if dry_run else _run(start, as_json)
     if as_json:
         show_json(
             {
@@ -54,10 +61,35 @@ def command(
                 "command": start.command,
                 "environment": start.environment,
                 "exit_code": None if dry_run else code,
+                "failed_first": first and {"rank": first.rank, "error": first.error},
             }
         )
     elif dry_run:
-        words = [f"{name}={value}" for name, value in start.environment.items()]
-        click.echo(" ".join([*words, *start.command]))
+        words = [f"{name}={shlex.quote(value)}" for name, value in start.environment.items()]
+        say(" ".join([*words, shlex.join(start.command)]))
+    if first is not None:
+        click.echo(f"meshfuse: {first}", err=True)
+    elif code and chosen == "mpirun":
+        _advise(script)
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _run(start: launchers.Launch, as_json: bool) -> tuple[int, RankFailure | None]:
+    """Return the exit code, and the failure that the others followed: launchers name any rank."""
+    with tempfile.TemporaryDirectory(prefix="meshfuse-run-") as folder:
+        failures = Path(folder) / "failures"
+        failures.touch()
+        code = launchers.pass_through(start, as_json, {VARIABLE: str(failures)})
+        return code, first_failure(failures) if code else None
+
+
+def _advise(script: Path) -> None:
+    """Say what a script needs that failed before meshfuse knew its rank."""
+    called = _GROUPS.search(script.read_text(encoding="utf-8", errors="replace"))
+    if called is not None:
+        click.echo(
+            f"meshfuse: {script} calls {called[1]}, which needs RANK and MASTER_ADDR, but mpirun "
+            "sets neither: if that is what it failed for, give --launcher torchrun.",
+            err=True,
+        )

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import io
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -15,7 +14,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
+from .output import say, stdout
+
 _FILE_WIDTH = 160  # where output goes to a file, lines are not cut to a terminal's width
+_LEAST_WIDTH = 80
 _THEME = Theme(
     {
         "mf.kind": "bold yellow",
@@ -42,20 +44,35 @@ class _Words(RegexHighlighter):
     ]
 
 
-def console(stderr: bool = False) -> Console:
-    """Return a console of the present standard output (or error)."""
-    file = sys.stderr if stderr else sys.stdout
-    return Console(
-        file=file,
-        theme=_THEME,
-        highlight=False,
-        width=None if file.isatty() else _FILE_WIDTH,
-    )
+class _Page(io.StringIO):
+    """What will be written to standard output, of which it has the properties."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return stdout().encoding or "ascii"
+
+    def isatty(self) -> bool:
+        return stdout().isatty()
+
+
+def console() -> Console:
+    """Return a console whose ``file`` keeps what is for standard output."""
+    file = _Page()
+    found = Console(file=file, theme=_THEME, highlight=False)
+    # Tables of a narrow terminal are its to wrap: columns of single letters are hard to read.
+    found.width = max(found.width, _LEAST_WIDTH) if file.isatty() else _FILE_WIDTH
+    return found
+
+
+def has_colours() -> bool:
+    """Return whether standard output is a terminal with colours that are wanted (NO_COLOR)."""
+    out = console()
+    return out.color_system is not None and not out.no_color
 
 
 def show_text(text: str) -> None:
     """Print a report, with colours on a terminal."""
-    console().print(_Words()(Text(text)), soft_wrap=True)
+    _print(_Words()(Text(text)))
 
 
 def show_table(
@@ -68,10 +85,8 @@ def show_table(
     for row in rows:
         table.add_row(*row)
     out = console()
-    with out.capture() as captured:
-        out.print(table)
-    lines = captured.get().splitlines()
-    out.file.write("".join(f"{re.sub(r' +$', '', line)}\n" for line in lines))
+    out.print(table)
+    say("\n".join(re.sub(r" +$", "", line) for line in _written(out).splitlines()))
 
 
 def styled(text: str, style: str) -> Text:
@@ -81,22 +96,21 @@ def styled(text: str, style: str) -> Text:
 
 def show_findings(found: Iterable[tuple[str, str, str, str]]) -> None:
     """Print checks as (name, status, fact, cure), a line each and one for its cure."""
-    out = console()
     for name, status, fact, cure in found:
         line = Text(f"{name:14} ")
         line.append(f"{status:8} ", f"mf.{status}")
         line.append(fact)
         if cure:
             line.append(f"\n{'':24}cure: {cure}", "bold")
-        out.print(line, soft_wrap=True)
+        _print(line)
 
 
-@contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show on standard error, if that is a terminal, that something takes a while."""
-    screen = console(stderr=True)
-    if not screen.is_terminal:
-        yield
-        return
-    with screen.status(f"{what} ..."):
-        yield
+def _print(text: Text) -> None:
+    out = console()
+    out.print(text, soft_wrap=True)
+    say(_written(out), end="")
+
+
+def _written(out: Console) -> str:
+    assert isinstance(out.file, _Page)
+    return out.file.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .._C import DeviceMesh, TensorView
@@ -19,6 +20,7 @@ _PLACEMENTS = (
     "Write one placement per mesh dim: Shard(0), Replicate(), Partial() or "
     "_StridedShard(0, split_factor=2), as in '[Shard(0), Replicate()]'."
 )
+_LIST_ALL_AXES = ("meshfuse", "shardy")  # others leave out axes that are whole
 _TENSOR = (
     "Write a tensor of a program in text form, as in 'w: f32[i0{16}, i1{8}] { i2{4}@x, i3{4} = "
     "split i0 outer 4 } mesh(x=4)'."
@@ -76,23 +78,23 @@ def read_tensor(text: str, mesh: DeviceMesh | None) -> Sharding:
     return sharding
 
 
-def write_dtensor(sharding: Sharding, ndim: int | None) -> str:
+def write_dtensor(sharding: Sharding) -> str:
     """Return placements as torch's constructors."""
     return f"[{', '.join(map(_placement, sharding.placements()))}]"
 
 
-def write_partition_spec(sharding: Sharding, ndim: int | None) -> str:
+def write_partition_spec(sharding: Sharding) -> str:
     """Return a partition spec."""
     return sharding.to_partition_spec()
 
 
-def write_shardy(sharding: Sharding, ndim: int | None) -> str:
+def write_shardy(sharding: Sharding) -> str:
     """Return Shardy's text, after the line of the mesh where it is known."""
     line = "" if sharding.mesh is None else f"{write_mesh(sharding.mesh)}\n"
-    return line + sharding.to_shardy(ndim)
+    return line + sharding.to_shardy()
 
 
-def write_tensor(sharding: Sharding, ndim: int | None) -> str:
+def write_tensor(sharding: Sharding) -> str:
     """Return a tensor of open sizes that is divided so, in text form.
 
     Raises:
@@ -106,10 +108,25 @@ def write_tensor(sharding: Sharding, ndim: int | None) -> str:
     axes = [axis for axis, _ in sharding.axes]
     needed = max([sharding.ndim or 0, *(axis + 1 if axis >= 0 else -axis for axis in axes)])
     with FusionDefinition() as fd:
-        tensor = fd.define_tensor([-1] * (needed if ndim is None else ndim), contiguity=True)
+        tensor = fd.define_tensor([-1] * needed, contiguity=True)
         fd.add_output(fd.ops.set(tensor))
         tensor.set_sharding(sharding)
     return fd.ir().splitlines()[0]
+
+
+def with_axes(sharding: Sharding, ndim: int, source: str) -> Sharding:
+    """Return the sharding of a tensor with so many axes, which are counted from the front.
+
+    Raises:
+        meshfuse.Error: the text is of a tensor with another number, or none can be divided so.
+    """
+    if source in _LIST_ALL_AXES and sharding.ndim not in (None, ndim):
+        raise Error(
+            f"convert: the text is of a tensor with {sharding.ndim} axes, but --ndim is {ndim}. "
+            "Leave --ndim out."
+        )
+    layouts = sharding.layouts_from_front(ndim, "convert", "the tensor")
+    return replace(sharding, axes=tuple(sorted(layouts.items())), ndim=ndim)
 
 
 READ: dict[str, Callable[[str, DeviceMesh | None], Sharding]] = {
@@ -118,7 +135,7 @@ READ: dict[str, Callable[[str, DeviceMesh | None], Sharding]] = {
     "meshfuse": read_tensor,
     "shardy": read_shardy,
 }
-WRITE: dict[str, Callable[[Sharding, int | None], str]] = {
+WRITE: dict[str, Callable[[Sharding], str]] = {
     "dtensor": write_dtensor,
     "partition-spec": write_partition_spec,
     "meshfuse": write_tensor,

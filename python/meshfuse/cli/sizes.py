@@ -21,22 +21,45 @@ SIZE_OPTION = click.option(
 )
 _SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*(?:\.\d+)?)=(?P<sizes>\d+(?:x\d+)*)", re.ASCII)
 _MESH = re.compile(r"\d+(?:x\d+)*|[A-Za-z_]\w*=\d+(?:,[A-Za-z_]\w*=\d+)*", re.ASCII)
+_AXIS = re.compile(r'\b[xyz]=(\d+)(?: "([^"]*)")?')
 
 
 def read_sizes(options: Iterable[str]) -> dict[str, int | tuple[int, ...]] | None:
     """Return the sizes by name, as ``fd.explain(sizes=...)`` takes them; None without any."""
     found: dict[str, int | tuple[int, ...]] = {}
-    for text in options:
-        match = _SIZE.fullmatch(text.replace(" ", ""))
+    written: dict[str, str] = {}
+    for option in options:
+        text = option.replace(" ", "")
+        match = _SIZE.fullmatch(text)
         if match is None:
             raise click.BadParameter(
                 f"{cut(text)!r} is not NAME=SIZE. Write T0.1=64 for a size that is open, T0=32x64 "
                 "for all sizes of an input.",
                 param_hint="--size",
             )
+        name = match["name"]
         sizes = tuple(_size(text, digits) for digits in match["sizes"].split("x"))
-        found[match["name"]] = sizes[0] if "." in match["name"] and len(sizes) == 1 else sizes
+        if "." in name and len(sizes) > 1:
+            raise click.BadParameter(
+                f"{cut(text)!r} gives {len(sizes)} sizes for {name}, which is one. Write "
+                f"{name}={sizes[0]}, or {cut(name.split('.')[0] + '=' + match['sizes'])} for all "
+                "sizes of an input.",
+                param_hint="--size",
+            )
+        if name in found:
+            raise click.BadParameter(
+                f"{cut(name)} is given twice, as {cut(written[name])!r} and {cut(text)!r}. Give "
+                "each input or open size once.",
+                param_hint="--size",
+            )
+        written[name] = text
+        found[name] = sizes[0] if "." in name else sizes
     return found or None
+
+
+def example_of_sizes(names: Iterable[str]) -> str:
+    """Return options that give open sizes a value, for messages."""
+    return " ".join(f"--size {name}=4" for name in names)
 
 
 def _size(text: str, digits: str) -> int:
@@ -85,3 +108,15 @@ def mesh_name(mesh: DeviceMesh) -> str:
     if any(mesh.names):
         return ",".join(f"{name}={n}" for name, n in zip(mesh.names, mesh.shape, strict=True))
     return "x".join(map(str, mesh.shape))
+
+
+def names_of_text(meshes: str) -> str:
+    """Return meshes in text form, ``mesh(y=2, x=4)``, as the option takes them; "none" for none."""
+    return "; ".join(map(_name_of_text, meshes.split("; mesh("))) or "none"
+
+
+def _name_of_text(mesh: str) -> str:
+    axes = _AXIS.findall(mesh)
+    if axes and all(name for _, name in axes):
+        return ",".join(f"{name}={size}" for size, name in axes)
+    return "x".join(size for size, _ in axes)

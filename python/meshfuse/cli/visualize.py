@@ -10,6 +10,7 @@ import click
 
 from .command import Failure, library, show_json
 from .command import command as make_command
+from .output import say
 from .program_file import FILE, UNEVEN, load
 from .sizes import SIZE_OPTION, read_sizes
 
@@ -35,8 +36,11 @@ def command(
     sizes = read_sizes(size)
     fd: Any = load(file, uneven)
     if output is None:
-        text = library("visualize", "pictures", "terminal")(fd, sizes=sizes)
-        show_json({"text": click.unstyle(text)}) if as_json else click.echo(text)
+        from .screen import has_colours
+
+        draw = library("visualize", "pictures", "terminal")
+        text = draw(fd, sizes=sizes, colour=not as_json and has_colours())
+        show_json({"text": text}) if as_json else say(text)
         return
     if not output.absolute().parent.is_dir():
         raise Failure(f"visualize: there is no folder {output.absolute().parent}. Make it first.")
@@ -45,4 +49,4 @@ def command(
     if as_json:
         show_json({"path": str(output), "bytes": count})
     else:
-        click.echo(f"{output}: {count} bytes")
+        say(f"{output}: {count} bytes")

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import re
 
-_SIZES = "Give --size T0=4x8, all sizes of an input, or --size T0.0=4, one that is open."
+from .sizes import example_of_sizes
+
+_SIZES = "Give each, as in SIZES."
 
 # What the library writes, in the order in which it is looked for, and what stands for it here.
 REPLACED = {
@@ -23,6 +25,8 @@ REPLACED = {
     ", or define the fusion with uneven=True.": ", or define the fusion with uneven=True "
     "(--uneven, for a program in text form).",
 }
+_OPEN = re.compile(r"depend on the size (.+?), which|leaves open: (.+?)\. Give each")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\.\d+|\bs\d+\b")
 _SIZE = re.compile(r"\bsizes\['([^']+)'\]")
 
 
@@ -35,5 +39,13 @@ def for_flags(command: str | None, message: str) -> str:
     """
     for written, said in REPLACED.items():
         message = message.replace(written, said)
+    if _SIZES in message:
+        message = message.replace("SIZES", example_of_sizes(_open_sizes(message)))
     message = _SIZE.sub(r"--size \1", message)
-    return re.sub(r"\Aplan_costs(?=: )", command or "plan", message)
+    return re.sub(r"\A(plan_costs|explain)(?=: )", command or "plan", message)
+
+
+def _open_sizes(message: str) -> list[str]:
+    """Return the sizes that a message says are open: names, or an expression of them."""
+    told = _OPEN.search(message)
+    return list(dict.fromkeys(_NAME.findall(told[1] or told[2]))) if told else ["T0.0"]

@@ -10,7 +10,7 @@ from ..program_text import parse
 from ..progress import busy
 from .links import current_links
 from .local_program import ProgramReader
-from .open_sizes import KnownSize, known_sizes
+from .open_sizes import KnownSize, known_sizes, not_strict
 from .plan_cost import PlanCost, compiled_text, cost_of
 from .suggest import Suggestion, suggestions
 
@@ -24,7 +24,11 @@ def cost_and_suggestions(
 
     The cost is None where it cannot be known; suggestions that are asked for raise instead. The
     note says why the figures of links cannot be used.
+
+    Raises:
+        meshfuse.Error: a tensor cannot be divided with these sizes.
     """
+    sizes = known_sizes(fusion, parse(fusion.ir()), known)
     try:
         links = current_links()
     except Error as error:
@@ -33,21 +37,11 @@ def cost_and_suggestions(
         return None, None, str(error)
     try:
         with busy("explaining: cost"):
-            sizes = known_sizes(fusion, parse(fusion.ir()), known)
-            cost = cost_of(ProgramReader(sizes).read(compiled_text(_not_strict(fusion))), links)
+            cost = cost_of(ProgramReader(sizes).read(compiled_text(not_strict(fusion))), links)
     except Error:
         if suggest:
             raise
         return None, None, None
     if not suggest:
         return cost, None, None
-    return cost, suggestions(_not_strict(fusion), sizes, links, lines), None
-
-
-def _not_strict(fusion: Fusion) -> Fusion:
-    """Return the program without strict mode: what to do about its errors is what is asked."""
-    if not fusion.strict:
-        return fusion
-    copy = fusion.clone()
-    copy.strict = False
-    return copy
+    return cost, suggestions(not_strict(fusion), sizes, links, lines), None

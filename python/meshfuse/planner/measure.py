@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,24 +58,16 @@ def _started(ranks: int) -> dict[str, Any]:
     commands = [launchers.launch(kind, ranks, module).command for kind in kinds]
     said = ""
     for command in commands:
-        try:
-            done = subprocess.run(
-                command,
-                env=_environment(),
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            said = str(error)
+        done = launchers.run_quietly(command, _TIMEOUT_S, only=_environment())
+        if done.code is None:
+            said = f"they did not end in {_TIMEOUT_S} s."
             continue
-        for line in done.stdout.splitlines():
+        for line in done.output.splitlines():
             if line.startswith(MARK):
                 found: dict[str, Any] = json.loads(line.removeprefix(MARK))
                 if found["ranks"] == ranks:
                     return found
-        said = done.stderr[-2000:] or f"the exit status was {done.returncode}"
+        said = done.error[-2000:] or f"the exit status was {done.code}"
     raise Error(
         f"measure_links: {ranks} ranks could not be started by {commands[-1][0]}: {said} "
         "Start this script by mpirun or torchrun, where measure_links uses the ranks that run."
