@@ -23,7 +23,8 @@ def call(*arguments, **options):
     """Call the command line in a process of its own; names in capitals are variables."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     environment |= {name: options.pop(name) for name in list(options) if name.isupper()}
-    command = [sys.executable, "-m", "meshfuse", *map(str, arguments)]
+    start = options.pop("start", ["-m", "meshfuse"])
+    command = [sys.executable, *start, *map(str, arguments)]
     options = {"stderr": subprocess.PIPE, **options}
     return subprocess.run(command, env=environment, timeout=120, check=False, **options)
 
@@ -154,10 +155,10 @@ def test_encoding_that_lacks_a_letter(text):
 # ---- terminals
 
 
-def on_terminal(*arguments, **variables):
+def on_terminal(*arguments, **options):
     """Return what a terminal gets."""
     ours, theirs = os.openpty()
-    environment = {"TERM": "xterm-256color", **variables}
+    environment = {"TERM": "xterm-256color", **options}
     result = call(*arguments, stdout=theirs, stderr=theirs, **environment)
     os.close(theirs)
     shown = b""
@@ -191,5 +192,6 @@ def test_narrow_terminals(text, columns):
 
 def test_one_bar_at_a_time(text):
     """Bars of examples and of their executions do not overwrite each other."""
-    shown = on_terminal("check", text, "--examples", "500")
+    at_once = "from meshfuse import cli, progress; progress.DELAY = 0; cli.main()"
+    shown = on_terminal("check", text, start=["-c", at_once])
     assert "check: examples" in shown and "executing" not in shown and "checking" not in shown
